@@ -1,0 +1,199 @@
+"""The calls of the contract as the benches send them, and what they read from the answers.
+
+A `Template` is a whole request whose numbers are left open; wrk's script and our own generator both fill it in, so that a
+run with either sends the same bytes. Numbers have a fixed width: the length of a request never changes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from bench.http import request
+
+PAYLOAD_BYTES = 200
+NUMBER_DIGITS = 9
+LANES = 16  # partitions that one-a-call pushes are dealt to
+DAY_MS = 86_400_000
+
+# <<0>>, <<1>>, ...: the number of that item, in all calls together. <<lane>>: the call's number modulo LANES.
+_OPEN = re.compile(r"<<(\d+|lane)>>")
+_NUMBER = "9" * NUMBER_DIGITS  # as long as what takes its place
+_LANE = "99"
+
+
+def payload(number: int) -> str:
+    """A JSON text of PAYLOAD_BYTES bytes that is different for each number."""
+    head = f'{{"number":{number},"filling":"'
+    return head + "x" * (PAYLOAD_BYTES - len(head) - 2) + '"}'
+
+
+PAYLOAD_JSON = payload(0)
+PAYLOAD_BASE64 = base64.b64encode(PAYLOAD_JSON.encode()).decode()
+
+
+class Template(msgspec.Struct, frozen=True):
+    """A request with open numbers (see the top of this file), and how many items one call carries."""
+
+    text: str
+    items: int
+
+    def requests(self, first: int = 0) -> Iterator[bytes]:
+        """Requests without end, their items numbered from `first`."""
+        parts = _OPEN.split(self.text)
+        call = 0
+        while True:
+            base = first + call * self.items
+            filled = list(parts)
+            for at in range(1, len(parts), 2):
+                place = parts[at]
+                filled[at] = lane_name(call)[1:] if place == "lane" else f"{base + int(place):0{NUMBER_DIGITS}d}"
+            yield "".join(filled).encode()
+            call += 1
+
+
+def lane_name(number: int) -> str:
+    """The partition for the n-th call or lane."""
+    return f"p{number % LANES:02d}"
+
+
+def _template(method: str, target: str, body: str, items: int) -> Template:
+    filled = _OPEN.sub(lambda place: _LANE if place[1] == "lane" else _NUMBER, body)
+    text = request(method, target, filled.encode()).decode()
+    return Template(text.removesuffix(filled) + body, items)
+
+
+def _timer(queue: str, number: str, delay_ms: int, partition: str | None = None) -> str:
+    where = f'"partition":"{partition}",' if partition else ""
+    return (
+        f'{{"op":"schedule","queue":"{queue}","timerKey":"key-{number}",{where}"delayMs":{delay_ms},'
+        f'"txn":"txn-{number}","payload":"{PAYLOAD_BASE64}"}}'
+    )
+
+
+def schedule_template(queue: str, items: int, delay_ms: int = DAY_MS) -> Template:
+    """Schedules of timers that will not fire during a bench."""
+    operations = ",".join(_timer(queue, f"<<{item}>>", delay_ms) for item in range(items))
+    return _template("POST", "/api/v1/timers", f'{{"operations":[{operations}]}}', items)
+
+
+def cancel_template(queue: str) -> Template:
+    """Cancels, one a call, of the timers that `schedule_template` made, in the same order."""
+    return Template(request("DELETE", f"/api/v1/timers/{queue}/key-<<0>>").decode(), 1)
+
+
+def push_template(queue: str, items: int) -> Template:
+    """Pushes; all items of a call into one partition, calls in turn over LANES partitions."""
+    rows = ",".join(
+        f'{{"queue":"{queue}","partition":"p<<lane>>","transactionId":"txn-<<{item}>>","payload":{PAYLOAD_JSON}}}'
+        for item in range(items)
+    )
+    return _template("POST", "/api/v1/push", f'{{"items":[{rows}]}}', items)
+
+
+def fixed_template() -> Template:
+    """What the bare echo is asked: a small POST, always the same."""
+    return _template("POST", "/", '{"operations":[{"op":"schedule","queue":"reminders","timerKey":"order-9137"}]}', 1)
+
+
+def schedule_call(queue: str, numbers: Sequence[int], delays_ms: Sequence[int]) -> bytes:
+    """One call that schedules a timer for each number with its own delay, over LANES partitions."""
+    operations = ",".join(
+        _timer(queue, f"{number:0{NUMBER_DIGITS}d}", delay_ms, lane_name(number))
+        for number, delay_ms in zip(numbers, delays_ms, strict=True)
+    )
+    return request("POST", "/api/v1/timers", f'{{"operations":[{operations}]}}'.encode())
+
+
+def push_call(queue: str, partition: str, numbers: Sequence[int]) -> bytes:
+    """One call that pushes a message for each number."""
+    rows = ",".join(
+        f'{{"queue":"{queue}","partition":"{partition}","transactionId":"txn-{number:0{NUMBER_DIGITS}d}",'
+        f'"payload":{PAYLOAD_JSON}}}'
+        for number in numbers
+    )
+    return request("POST", "/api/v1/push", f'{{"items":[{rows}]}}'.encode())
+
+
+def pop_call(
+    queue: str, *, batch: int, partition: str | None = None, partitions: int = 1, wait_ms: int = 0, keep: bool = True
+) -> bytes:
+    """A pop in queue mode. wait_ms: 0 = do not wait. keep: with a lease to ack; else done with on delivery."""
+    target = f"/api/v1/pop/queue/{queue}" + (f"/partition/{partition}" if partition else "")
+    target += f"?batch={batch}&partitions={partitions}"
+    if wait_ms:
+        target += f"&wait=true&timeout={wait_ms}"
+    if not keep:
+        target += "&commitOnDelivery=true"
+    return request("GET", target)
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """What a bench reads of a popped message."""
+
+    transaction_id: str = msgspec.field(name="transactionId")
+    partition_id: str = msgspec.field(name="partitionId")
+    lease_id: str = msgspec.field(name="leaseId")
+
+    @property
+    def number(self) -> int:
+        """The number that the calls above wrote into the transaction id."""
+        return int(self.transaction_id[-NUMBER_DIGITS:])
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    messages: list[Message]
+
+
+class TimerResult(msgspec.Struct, frozen=True):
+    ok: bool
+    status: str
+    deliver_at: str = msgspec.field(name="deliverAt", default="")
+
+
+class TimerResults(msgspec.Struct, frozen=True):
+    results: list[TimerResult]
+
+
+class AckVerdict(msgspec.Struct, frozen=True):
+    success: bool
+    error: str | None = None
+
+
+decode_delivery = msgspec.json.Decoder(Delivery).decode
+decode_timer_results = msgspec.json.Decoder(TimerResults).decode
+decode_ack = msgspec.json.Decoder(list[AckVerdict]).decode
+
+
+def ack_call(messages: Sequence[Message]) -> bytes:
+    """Acks one message on the single route, several in one batch."""
+    rows = [
+        f'{{"transactionId":"{message.transaction_id}","partitionId":"{message.partition_id}",'
+        f'"leaseId":"{message.lease_id}","status":"completed"}}'
+        for message in messages
+    ]
+    if len(rows) == 1:
+        return request("POST", "/api/v1/ack", rows[0].encode())
+    return request("POST", "/api/v1/ack/batch", f'{{"acknowledgments":[{",".join(rows)}]}}'.encode())
+
+
+def microseconds(stamp: str) -> int:
+    """A time of the contract (TM-5) as microseconds since 1970, exactly. Raises ValueError."""
+    moment = datetime.fromisoformat(stamp)
+    return int(moment.replace(microsecond=0).timestamp()) * 1_000_000 + moment.microsecond
+
+
+def error_text(body: bytes) -> str:
+    """A refusal in one short line, for the report."""
+    try:
+        fields = json.loads(body)
+    except ValueError:
+        return body[:120].decode("utf-8", "replace")
+    if not isinstance(fields, dict):
+        return str(fields)[:120]
+    return " ".join(str(fields[name]) for name in ("error", "reason", "code", "detail") if name in fields)[:160]

@@ -1,0 +1,1 @@
+"""A durable message broker whose speciality is timers."""

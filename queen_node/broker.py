@@ -1,0 +1,62 @@
+"""What a door may ask of the node behind it. Commands and queries go in as bytes, results come out as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import IntEnum
+from typing import Protocol
+
+
+class Lane(IntEnum):
+    """Which waits when not everything fits into an entry: what empties the system goes first (CL-32)."""
+
+    DRAINING = 0  # acks, extensions, hand-backs, cancels, timers, configure
+    PUSHES = 1
+
+
+class Unavailable(Exception):
+    """The group could not decide the call. `code` is `timeout`, `retry` or `no_leader`; the last was never proposed."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Broker(Protocol):
+    """The way from a door to the group that decides (the pipeline implements it).
+
+    A result is `answers.result(...)`. Every method raises Unavailable at its deadline or when nobody leads.
+    """
+
+    async def write(
+        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, queues: tuple[bytes, ...] = (),
+    ) -> bytes:
+        """Propose a command and wait until it has committed and applied here.
+
+        `queues`: names of the queues that the command may append to, so that pops waiting there can ride behind it
+        in the same entry (M-41).
+        """
+        ...
+
+    async def read(self, query: bytes, *, timeout_ms: int) -> bytes:
+        """A linearizable read (`queries.py`): read-index, then from this node's store (M-40)."""
+        ...
+
+    async def pop(
+        self, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+        wait_ms: int | None, client_gone: Callable[[], Awaitable[None]] | None,
+    ) -> bytes:
+        """Pop, now or when something can be delivered. `wait_ms` None: try once (PA-20).
+
+        An empty answer is status 204. When `client_gone` returns first, the pop is withdrawn: nothing stays claimed
+        for it (PA-23).
+        """
+        ...
+
+    async def hand_back(self, lease_id: bytes) -> None:
+        """The answer of a pop could not be delivered (PA-23)."""
+        ...
+
+    async def admit(self, body_bytes: int) -> None:
+        """Take a permit for a body about to be read; raises errors.Refused OVERLOADED (CL-34) or STORAGE_FULL."""
+        ...

@@ -1,0 +1,164 @@
+"""What may enter the log, and its CBOR form.
+
+A command is one CBOR array, `[kind, request id, fields…]`, encoded once at the door and decoded once, when it applies.
+Names and ids are byte strings (M-80). An entry is `[version, now_us, [command, …]]`: the commands' own bytes one after
+the other behind an array head, so that nobody encodes them twice. The functions below are the one place that knows the
+layout of each kind; the state machine's handlers unpack it in the same order. A change of layout is a new kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import cbor2
+
+from raft.invariants import must
+
+ENTRY_VERSION = 1
+U64_MAX = (1 << 64) - 1
+
+
+class Kind(IntEnum):
+    """Kinds of commands. A number is never given to another kind."""
+
+    PUSH = 1
+    TIMERS = 2
+    FIRE = 3
+    POP = 4
+    ACK = 5
+    EXTEND = 6
+    HAND_BACK = 7
+    CONFIGURE = 8
+    FORGET_IDS = 9
+
+
+class TimerOp(IntEnum):
+    """First field of an operation in a TIMERS command."""
+
+    SCHEDULE = 0
+    CANCEL = 1
+
+
+class PayloadFlag(IntEnum):
+    """What a stored payload is, decided at the door."""
+
+    JSON = 0
+    RAW = 1  # not a JSON text: delivered as {"_raw_b64": …} (timers.md 10)
+
+
+# [queue, partition, transaction id, message id, payload, flags, trace id or None, producer sub or None]
+PushItem = tuple[bytes, bytes, bytes, bytes, bytes, int, bytes | None, bytes | None]
+# [SCHEDULE, queue, key, delay_ms, txn, message id, payload, flags, partition, producer sub or None]
+ScheduleOp = tuple[int, bytes, bytes, int, bytes, bytes, bytes, int, bytes, bytes | None]
+# [CANCEL, queue, key, txn to echo or None]
+CancelOp = tuple[int, bytes, bytes, bytes | None]
+# [transaction id, partition id, status word (AckStatus), lease id (b"" none), error text or None]
+AckItem = tuple[bytes, int, int, bytes, bytes | None]
+
+
+class AckStatus(IntEnum):
+    """What an ack says of a message (PA-45). The order is that of PA-51: the strongest wins."""
+
+    COMPLETED = 0
+    RETRY = 1
+    FAILED = 2
+    DLQ = 3
+
+
+def push(request_id: bytes, items: Sequence[PushItem]) -> bytes:
+    """Append `items` (push.md)."""
+    return cbor2.dumps((Kind.PUSH, request_id, items))
+
+
+def timers(request_id: bytes, operations: Sequence[ScheduleOp | CancelOp], *, firing: bool, one: bool = False) -> bytes:
+    """Schedule and cancel (timers.md 2, 3). `firing`: whether due timers fire in this entry (TM-21, TA-74).
+
+    `one`: answered as the bare result of the DELETE route.
+    """
+    return cbor2.dumps((Kind.TIMERS, request_id, operations, firing, one))
+
+
+def fire(
+    *,
+    at_most: int,
+    max_bytes: int,
+    backoff_min_ms: int,
+    backoff_max_ms: int,
+    transient_backoff_ms: int,
+    max_attempts: int,
+    fail_queue: bytes = b"",
+    fail_transient: bool = False,
+) -> bytes:
+    """Fire what is due up to the entry's stamp (timers.md 5). `fail_queue`: test hook QUEEN_TEST_FIRE_FAIL_QUEUE."""
+    return cbor2.dumps((
+        Kind.FIRE, b"", at_most, max_bytes, backoff_min_ms, backoff_max_ms, transient_backoff_ms, max_attempts,
+        fail_queue, fail_transient,
+    ))
+
+
+def pop(
+    request_id: bytes,
+    *,
+    lease_id: bytes,
+    queue: bytes,
+    partition: bytes | None,
+    group: bytes,
+    mode: str,
+    from_us: int,
+    batch: int,
+    partitions: int,
+    lease_ms: int | None,
+    commit_on_delivery: bool,
+    max_bytes: int,
+) -> bytes:
+    """Claim messages (pop-ack.md 3). `mode`, `from_us`: where the group starts if it is new (PA-30).
+
+    `lease_ms` None: the queue's leaseTime. `group` is never empty: queue mode is `__QUEUE_MODE__`.
+    """
+    return cbor2.dumps((
+        Kind.POP, request_id, lease_id, queue, partition, group, mode, from_us, batch, partitions, lease_ms,
+        commit_on_delivery, max_bytes,
+    ))
+
+
+def ack(request_id: bytes, group: bytes, items: Sequence[AckItem]) -> bytes:
+    """Ack `items` of one group (pop-ack.md 8)."""
+    return cbor2.dumps((Kind.ACK, request_id, group, items))
+
+
+def extend(request_id: bytes, lease_id: bytes, seconds: int) -> bytes:
+    """Extend a lease (PA-37)."""
+    return cbor2.dumps((Kind.EXTEND, request_id, lease_id, seconds))
+
+
+def hand_back(lease_id: bytes) -> bytes:
+    """Give back a lease that nobody received, its attempt uncounted (PA-23)."""
+    return cbor2.dumps((Kind.HAND_BACK, b"", lease_id))
+
+
+def configure(request_id: bytes, queue: bytes, uuid: bytes, labels: tuple[bytes | None, bytes | None], mode: str,
+              options: Sequence[tuple[str, object]]) -> bytes:
+    """Create or edit a queue (QU-1). `options`: (name of a QueueOptions field, value or None for the default)."""
+    return cbor2.dumps((Kind.CONFIGURE, request_id, queue, uuid, labels, mode, options))
+
+
+def forget_ids(*, at_most: int, keep_at_least_s: int) -> bytes:
+    """Forget message ids whose time is over, up to the entry's stamp (PU-55)."""
+    return cbor2.dumps((Kind.FORGET_IDS, b"", at_most, keep_at_least_s))
+
+
+def entry(now_us: int, commands: Sequence[bytes]) -> bytes:
+    """The data of a log entry."""
+    must(0 <= now_us <= U64_MAX, "a stamp does not fit", now_us=now_us)
+    return b"".join((b"\x83", cbor2.dumps(ENTRY_VERSION), cbor2.dumps(now_us), _array_head(len(commands)), *commands))
+
+
+def _array_head(count: int) -> bytes:
+    """CBOR's head of an array of `count` items (RFC 8949, major type 4)."""
+    if count < 24:
+        return bytes((0x80 | count,))
+    if count < 256:
+        return bytes((0x98, count))
+    must(count < 65536, "too many commands in an entry", count=count)
+    return b"\x99" + count.to_bytes(2, "big")

@@ -1,0 +1,167 @@
+"""Every refusal a client can meet: status, code, body, and whether anything may have been applied.
+
+One table, read by the door, by the checkers of the fault tests and by the documentation. A refusal that is not here is
+not sent. Shapes and codes: contract pages admin.md 8, timers.md 7, push.md 9, pop-ack.md 10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+
+class Applied(Enum):
+    """What a refused call may have done."""
+
+    NO = "no"  # surely nothing, now or later
+    UNKNOWN = "unknown"  # perhaps now, perhaps later: repeat only what is safe to repeat
+
+
+class Shape(Enum):
+    """The form of a refusal's body; fixed by the clients that exist (AD-30)."""
+
+    GENERAL = "general"  # {"error": text, "code": code}
+    FAMILY = "family"  # {"error": code, "reason": finer code, "detail": text}: timers, key/value, locks
+    POP = "pop"  # {"success": false, "error": text, "messages": []}
+    PLAIN = "plain"  # the text alone: bodies that are too large
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One row of the table. `reason` is the finer code of a FAMILY refusal."""
+
+    code: str
+    status: int
+    applied: Applied
+    text: str
+    reason: str = ""
+    shape: Shape = Shape.GENERAL
+    retry_after_s: int = 0  # 0: no Retry-After header
+
+
+class Refused(Exception):
+    """A call is refused. `operation` is the index of the element meant, `limit` and `got` what was allowed and sent."""
+
+    def __init__(
+        self,
+        refusal: Refusal,
+        text: str = "",
+        *,
+        operation: int | None = None,
+        field: str = "",
+        limit: int | str | None = None,
+        got: object = None,
+        invalid: str = "",
+    ) -> None:
+        self.refusal = refusal
+        self.operation, self.field, self.limit, self.got = operation, field, limit, got
+        self.invalid = invalid  # configure's name for the option that is wrong (QU-4)
+        self.text = self._sentence(text or refusal.text)
+        super().__init__(f"{refusal.code}: {self.text}")
+
+    def _sentence(self, text: str) -> str:
+        if self.field:
+            text = f"{self.field}: {text}"
+        if self.limit is not None:
+            text += f" (limit {self.limit}" + (f", got {self.got})" if self.got is not None else ")")
+        elif self.got is not None:
+            text += f" (got {self.got})"
+        return f"op at index {self.operation}: {text}" if self.operation is not None else text
+
+    def body(self) -> bytes:
+        """The answer's body in the shape of its family."""
+        refusal, text = self.refusal, self.text
+        if refusal.shape is Shape.PLAIN:
+            return text.encode()
+        if refusal.shape is Shape.POP:
+            return msgspec.json.encode({"success": False, "error": text, "messages": []})
+        if refusal.shape is Shape.FAMILY:
+            family = {"error": refusal.code, "reason": refusal.reason or refusal.code, "detail": text}
+            if refusal.code in CODES_THAT_STAND_TWICE:
+                family["code"] = refusal.code
+            return msgspec.json.encode(family)
+        general = {"error": text, "code": refusal.code}
+        if self.invalid:
+            general["invalid"] = self.invalid
+        return msgspec.json.encode(general)
+
+    def content_type(self) -> bytes:
+        """Media type of `body()`."""
+        return b"text/plain; charset=utf-8" if self.refusal.shape is Shape.PLAIN else b"application/json"
+
+
+# timers.md 7: these carry the same word in "code" too, because other routes send it there.
+CODES_THAT_STAND_TWICE = frozenset({"overloaded", "storage_full", "name_too_long"})
+
+
+def _timers(reason: str, text: str, code: str = "timers_bad_request", status: int = 400) -> Refusal:
+    return Refusal(code, status, Applied.NO, text, reason, Shape.FAMILY)
+
+
+# --- any route
+BAD_BODY = Refusal("bad_body", 400, Applied.NO, "the body is not this route's JSON")
+BAD_REQUEST = Refusal("bad_request", 400, Applied.NO, "a field is missing or wrong")
+BAD_HTTP = Refusal("bad_request", 400, Applied.NO, "not a well-formed HTTP request")
+NO_SUCH_ROUTE = Refusal("no_such_route", 404, Applied.NO, "Not Found")
+NOT_FOUND = Refusal("not_found", 404, Applied.NO, "not found")
+BODY_TOO_SLOW = Refusal("timeout", 408, Applied.NO, "the request's body came too slowly")
+BODY_TOO_LARGE = Refusal("too_large", 413, Applied.NO, "request body too large", shape=Shape.PLAIN)
+NAME_TOO_LONG = Refusal("name_too_long", 413, Applied.NO, "tenant + queue + the longer of partition and group")
+TOO_LARGE = Refusal("too_large", 413, Applied.NO, "the call is larger than one entry of the log may be")
+ENCODED_BODY = Refusal("bad_body", 415, Applied.NO, "Content-Encoding is not supported: send the body as it is")
+HEAD_TOO_LARGE = Refusal("bad_request", 431, Applied.NO, "the request's head is too large")
+OVERLOADED = Refusal("overloaded", 429, Applied.NO, "too many bytes wait to be written", retry_after_s=1)
+INTERNAL = Refusal("internal", 500, Applied.UNKNOWN, "internal error")
+RETRY = Refusal("retry", 503, Applied.UNKNOWN, "the leader changed while the call was under way", retry_after_s=1)
+NO_LEADER = Refusal("no_leader", 503, Applied.NO, "no leader is known", retry_after_s=1)
+TIMEOUT = Refusal("timeout", 503, Applied.UNKNOWN, "the deadline passed before the outcome was known", retry_after_s=1)
+STORAGE_FULL = Refusal("storage_full", 507, Applied.NO, "the disk is nearly full: only what frees space is taken")
+TOO_MANY_CONNECTIONS = Refusal("overloaded", 503, Applied.NO, "too many connections", retry_after_s=1)
+
+# --- push
+BINARY_PUSH = Refusal(
+    "bad_body", 400, Applied.NO,
+    "binary push bodies are not supported; switch off binary_push and push_compression in the client",
+)
+
+# --- pop: every 503 says "connection" and not the other word, by which the published consumer tells them apart (PA-8)
+POP_BAD_PARAMETER = Refusal("bad_request", 400, Applied.NO, "bad parameter", shape=Shape.POP)
+POP_UNAVAILABLE = Refusal(
+    "retry", 503, Applied.UNKNOWN, "connection to a leader lost", shape=Shape.GENERAL, retry_after_s=1)
+POP_NO_LEADER = Refusal("no_leader", 503, Applied.NO, "no connection to a leader", retry_after_s=1)
+
+# --- ack
+OUTCOME_UNKNOWN = Refusal(
+    "outcome_unknown", 503, Applied.UNKNOWN, "the ack's deadline came before its fate was known", retry_after_s=1)
+
+# --- timers
+TIMERS_BAD_BODY = _timers("timers_bad_body", "the body must be {\"operations\": [...]} or a bare array")
+TIMERS_BAD_OP = _timers("timers_bad_op", "the operation is wrong")
+TIMERS_QUEUE_REQUIRED = _timers("timers_queue_required", "queue must be a non-empty text")
+TIMERS_DELAY_REQUIRED = _timers("timers_delay_required", "delayMs must be a number of milliseconds")
+TIMERS_PAYLOAD_REQUIRED = _timers("timers_payload_required", "payload must be a non-empty base64 text")
+TIMERS_PAYLOAD_NOT_BASE64 = _timers("timers_payload_not_base64", "payload is not padded standard base64")
+TIMERS_TOO_MANY_OPS = _timers("timers_too_many_ops", "too many operations in one call")
+TIMERS_SERVER_OWNED_FIELD = _timers("timers_server_owned_field", "the broker owns this field")
+TIMERS_DUPLICATE_KEY = _timers("timers_duplicate_key_in_call", "one operation per queue and timerKey in a call")
+TIMERS_ZSTD = _timers("timers_zstd_unsupported", "payloadZstd is not supported")
+TIMERS_BAD_QUERY = _timers("timers_bad_query", "a query parameter is wrong")
+TIMERS_MODE_UNKNOWN = _timers("timers_read_mode_unknown", "mode is list or count")
+TIMERS_PREFIX_REQUIRED = _timers("timers_count_prefix_required", "mode=count needs a prefix")
+TIMERS_PREFIX_INVALID = _timers("timers_count_prefix_invalid", "prefix is at most 128 bytes without NUL")
+TIMERS_NO_PAGING = _timers("timers_count_no_paging", "mode=count takes neither after nor limit")
+TIMERS_HORIZON = _timers("timers_horizon", "delayMs is beyond the horizon", "timer_horizon_exceeded", 403)
+TIMERS_PAYLOAD_TOO_LARGE = _timers("timers_payload_too_large", "payload is too large", "payload_too_large", 413)
+TIMERS_CALL_TOO_LARGE = _timers("timers_call_too_large", "the call is too large", "payload_too_large", 413)
+TIMERS_NAME_TOO_LONG = _timers("name_too_long", NAME_TOO_LONG.text, "name_too_long", 413)
+TIMERS_RATE = Refusal(
+    "rate_limited", 429, Applied.NO, "the tenant's write rate is spent", "rate_limited", Shape.FAMILY, 1)
+TIMERS_OVERLOADED = Refusal("overloaded", 429, Applied.NO, OVERLOADED.text, "overloaded", Shape.FAMILY, 1)
+TIMERS_STORAGE_FULL = Refusal("storage_full", 507, Applied.NO, STORAGE_FULL.text, "storage_full", Shape.FAMILY)
+TIMERS_ERROR = Refusal("timers_error", 500, Applied.UNKNOWN, "internal error", "timers_error", Shape.FAMILY)
+TIMERS_TIMEOUT = Refusal(
+    "timers_unavailable", 503, Applied.UNKNOWN, TIMEOUT.text, "timers_timeout", Shape.FAMILY, 1)
+TIMERS_RETRY = Refusal("timers_unavailable", 503, Applied.UNKNOWN, RETRY.text, "timers_retry", Shape.FAMILY, 1)
+TIMERS_NO_LEADER = Refusal("timers_unavailable", 503, Applied.NO, NO_LEADER.text, "no_leader", Shape.FAMILY, 1)

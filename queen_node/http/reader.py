@@ -1,0 +1,125 @@
+"""From the bytes of one connection to requests. Every decision about what a client may send is here; nothing awaits.
+
+The connection feeds what it has read and takes `ready` requests in order. A `failure` is final: what was complete before it is
+still answered, then the refusal, then the connection closes. Parsing itself is llhttp's, through httptools.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import httptools
+
+from queen_node.errors import BAD_HTTP, BODY_TOO_LARGE, BODY_TOO_SLOW, ENCODED_BODY, HEAD_TOO_LARGE, Refused
+from queen_node.http.messages import Peer, Request
+
+HEAD_MAX_BYTES = 64 * 1024  # request line and headers; a head that comes in one read may exceed it by that read
+FRAMING_MAX_BYTES = 64 * 1024  # of a chunked body: what chunk sizes and trailers may take beyond the bytes of the body's limit
+
+_METHODS = {name.encode(): name for name in ("GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS")}
+
+
+class RequestReader:
+    """The parser of one connection.
+
+    ready: complete requests, oldest first. current: a request whose head is complete and whose body is not. failure: why no more
+    can be read. in_head: bytes of a head have come and not yet all.
+    """
+
+    __slots__ = (
+        "_body", "_body_bytes", "_fed_bytes", "_headers", "_parser", "_peer", "_url",
+        "current", "expects_continue", "failure", "in_head", "max_body_bytes", "on_header", "ready",
+    )
+
+    def __init__(self, max_body_bytes: int, peer: Peer | None = None) -> None:
+        self.max_body_bytes = max_body_bytes
+        self.ready: deque[Request] = deque()
+        self.current: Request | None = None
+        self.expects_continue = False
+        self.failure: Refused | None = None
+        self.in_head = False
+        self._peer = peer
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+        self.on_header = self._headers.__setitem__  # the parser calls it for each header: no Python frame of ours
+        self._body: list[bytes] = []
+        self._body_bytes = 0  # of the current request
+        self._fed_bytes = 0  # since the current request or its head began, by whole reads
+        self._parser = httptools.HttpRequestParser(self)
+
+    @property
+    def body_bytes(self) -> int:
+        """How much of the current request's body has come."""
+        return self._body_bytes
+
+    def feed(self, data: bytes) -> None:
+        """Take in bytes as they were read. Never raises; after a `failure` the bytes are dropped."""
+        while self.failure is None:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                # The request asked for another protocol. We decline by answering it as if it had not (RFC 9110, 7.8);
+                # what follows it is read by a new parser, for the old one has stopped.
+                if self.ready and self.ready[-1].method == "CONNECT":
+                    self.ready[-1].keep_alive = False
+                    return
+                data = data[upgrade.args[0] :]
+                self._parser = httptools.HttpRequestParser(self)
+                if data:
+                    continue
+            except httptools.HttpParserError as error:
+                if not (self.ready and not self.ready[-1].keep_alive):  # what follows a last request is nobody's
+                    self.failure = self.failure or Refused(BAD_HTTP, f"not a well-formed HTTP request: {error}")
+                return
+            self._check_sizes(len(data))
+            return
+
+    def fail_slow_body(self, min_bytes_per_s: int, window_s: int) -> None:
+        """The body came more slowly than the client is allowed to."""
+        self.failure = Refused(
+            BODY_TOO_SLOW, f"the request's body came more slowly than {min_bytes_per_s} bytes a second over {window_s} s",
+        )
+
+    # --- called by the parser
+
+    def on_message_begin(self) -> None:
+        self.in_head = True
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url  # split when the read ended within it
+
+    def on_headers_complete(self) -> None:
+        parser, headers, url = self._parser, self._headers, self._url
+        lowered = {name.lower(): value for name, value in headers.items()}
+        headers.clear()
+        self._url = b""
+        self.in_head = False
+        path, _, query = url.partition(b"?")
+        method = parser.get_method()
+        request = Request(_METHODS.get(method) or method.decode("ascii"), path, query, lowered, b"", self._peer)
+        # A client of HTTP/1.0 expects a word that we never say before it reuses a connection.
+        request.keep_alive = parser.should_keep_alive() and (b"connection" not in lowered or parser.get_http_version() != "1.0")
+        self.current = request
+
+    def on_body(self, piece: bytes) -> None:
+        if self.failure is None:
+            self._body.append(piece)
+            self._body_bytes += len(piece)
+
+    def on_message_complete(self) -> None:
+        request = self.current
+        self.current = None
+        if self.failure is not None or request is None:
+            return
+        if self._body_bytes:
+            self._take_body(request)
+        self._headers.clear()  # trailers: never headers, or they would slip past a trusted front
+        self._fed_bytes = 0
+        self.ready.append(request)
+
+    # --- limits
+
+    def _take_body(self, request: Request) -> None:
+        request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body.clear()
+        self._body_bytes = 0

@@ -1,0 +1,214 @@
+"""The one table of routes, and the walk that finds a request's row in it.
+
+Patterns: "/api/v1/timers/:queue/*key". A `:name` captures one segment, never an empty one; a `*name` captures all that
+follows, slashes included, never nothing (so "/timers/q/" is no route, TM-3). A fixed segment wins over `:name`, and that over
+`*name` (AD-21). Captured parts stay raw bytes: they are split first and decoded later, once (PA-2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from queen_node.errors import NO_SUCH_ROUTE
+from queen_node.http.messages import Request, Response, refusal_response
+from queen_node.metrics import Histogram, latency_histogram
+from raft.invariants import must
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+# Runs when the head is complete, before any wait for the body: a Response refuses the call and the body stays unread. A hook that
+# has to wait (the hold of an admission) returns an awaitable.
+BeforeBody = Callable[[Request], "Response | Awaitable[Response | None] | None"]
+
+DEPTH_MAX = 12  # segments of a pattern; bounds the walk whatever a client sends
+
+
+class Level(Enum):
+    """What a caller must be allowed to do (tenancy-auth 4). HEAD needs the level of GET."""
+
+    PUBLIC = "public"
+    READ_ONLY = "read-only"
+    WRITE_ONLY = "write-only"
+    READ_WRITE = "read-write"
+    ADMIN = "admin"
+
+
+@dataclass(slots=True)
+class Route:
+    """One row of the table, and how often and how slowly it answered.
+
+    answers: count of its answers by status. seconds: from the first look at the request to its answer, waits included.
+    """
+
+    method: str
+    pattern: str
+    level: Level
+    handler: Handler
+    before_body: BeforeBody | None = None
+    answers: dict[int, int] = field(default_factory=dict)
+    seconds: Histogram = field(default_factory=latency_histogram)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table. name: under which its handler, and its hook if it has one, is handed to `build_router`."""
+
+    method: str
+    pattern: str
+    level: Level
+    name: str
+
+
+TABLE = (
+    Row("GET", "/health", Level.PUBLIC, "health"),
+    Row("GET", "/metrics", Level.PUBLIC, "metrics"),
+    Row("GET", "/metrics/prometheus", Level.PUBLIC, "prometheus"),
+    Row("GET", "/status", Level.READ_ONLY, "status"),
+    # --- timers
+    Row("POST", "/api/v1/timers", Level.WRITE_ONLY, "timers_batch"),  # a cancel in the body needs READ_WRITE (TA-41)
+    Row("DELETE", "/api/v1/timers/:queue/*timerKey", Level.READ_WRITE, "timers_cancel"),
+    Row("GET", "/api/v1/timers/:queue/*timerKey", Level.READ_ONLY, "timers_peek"),
+    Row("GET", "/api/v1/timers/:queue", Level.READ_ONLY, "timers_list"),
+    # --- messages
+    Row("POST", "/api/v1/push", Level.WRITE_ONLY, "push"),
+    Row("GET", "/api/v1/pop", Level.READ_WRITE, "pop_discover"),  # a pop moves a cursor, so it is no read
+    Row("GET", "/api/v1/pop/queue/:queue", Level.READ_WRITE, "pop_queue"),
+    Row("GET", "/api/v1/pop/queue/:queue/partition/:partition", Level.READ_WRITE, "pop_partition"),
+    Row("POST", "/api/v1/ack", Level.READ_WRITE, "ack"),
+    Row("POST", "/api/v1/ack/batch", Level.READ_WRITE, "ack_batch"),
+    Row("POST", "/api/v1/lease/:leaseId/extend", Level.READ_WRITE, "lease_extend"),
+    # --- queues
+    Row("POST", "/api/v1/configure", Level.READ_WRITE, "configure"),
+    Row("GET", "/api/v1/resources/queues", Level.READ_ONLY, "queues_list"),
+    Row("GET", "/api/v1/resources/queues/:queue", Level.READ_ONLY, "queue_get"),
+    Row("GET", "/api/v1/resources/queues/:queue/depth", Level.READ_ONLY, "queue_depth"),
+    Row("DELETE", "/api/v1/resources/queues/:queue", Level.ADMIN, "queue_delete"),
+    # --- dead letters
+    Row("GET", "/api/v1/dlq", Level.READ_ONLY, "dlq_list"),
+    Row("DELETE", "/api/v1/dlq", Level.ADMIN, "dlq_purge"),
+    Row("POST", "/api/v1/dlq/:id/replay", Level.READ_WRITE, "dlq_replay"),
+    Row("POST", "/api/v1/messages/:partitionId/:transactionId/retry", Level.READ_WRITE, "message_retry"),
+)
+
+
+def build_router(handlers: Mapping[str, Handler], hooks: Mapping[str, BeforeBody] | None = None) -> Router:
+    """The node's router. handlers: by the names of TABLE; a row without one is no route yet and answers 404.
+
+    hooks: what runs before the body is read, by the same names.
+    """
+    hooks = hooks or {}
+    rows = [row for row in TABLE if row.name in handlers]
+    left_over = (handlers.keys() | hooks.keys()) - {row.name for row in rows}
+    must(not left_over, "handlers or hooks that no row names", names=sorted(left_over))
+    return Router([Route(row.method, row.pattern, row.level, handlers[row.name], hooks.get(row.name)) for row in rows])
+
+
+class _Step:
+    """One segment of the patterns below a common beginning."""
+
+    __slots__ = ("fixed", "here", "one", "rest")
+
+    def __init__(self) -> None:
+        self.fixed: dict[bytes, _Step] = {}
+        self.one: _Step | None = None
+        self.here: dict[str, _Leaf] = {}
+        self.rest: dict[str, _Leaf] = {}
+
+    def find(self, method: str, segments: Sequence[bytes], at: int) -> _Leaf | None:
+        """The leaf of `segments[at:]`. Takes at most DEPTH_MAX nested steps: patterns are no deeper."""
+        if at == len(segments):
+            return self.here.get(method)
+        segment = segments[at]
+        step = self.fixed.get(segment)
+        if step is not None:
+            leaf = step.find(method, segments, at + 1)
+            if leaf is not None:
+                return leaf
+        if self.one is not None and segment:
+            leaf = self.one.find(method, segments, at + 1)
+            if leaf is not None:
+                return leaf
+        if self.rest and (segment or at + 1 < len(segments)):
+            return self.rest.get(method)
+        return None
+
+
+class _Leaf:
+    """A row with its captures: (name, place) of each `:name`, and the place where a `*name` begins."""
+
+    __slots__ = ("captures", "rest_at", "rest_name", "route")
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.captures: list[tuple[str, int]] = []
+        self.rest_name: str | None = None
+        self.rest_at = 0
+
+    def params(self, segments: Sequence[bytes]) -> dict[str, bytes]:
+        captured = {name: segments[place] for name, place in self.captures}
+        if self.rest_name is not None:
+            captured[self.rest_name] = b"/".join(segments[self.rest_at :])
+        return captured
+
+
+class Router:
+    """Finds the row of a request. Paths without captures cost one look-up; the others one walk over their segments."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.routes = tuple(routes)
+        self.nowhere = Route("*", "*", Level.PUBLIC, no_such_route)  # counts what no row answers
+        self._fixed: dict[tuple[str, bytes], Route] = {}
+        self._root = _Step()
+        for route in self.routes:
+            self._add(route)
+
+    def find(self, request: Request) -> Route:
+        """The request's row, also kept in `request.route` with the captures in `request.params`; `nowhere` when there is none."""
+        method = request.method
+        route = self._fixed.get((method, request.raw_path))
+        if route is None:
+            segments = request.segments
+            leaf = self._root.find(method, segments, 0)
+            if leaf is None:
+                route = self.nowhere
+            else:
+                route = leaf.route
+                request.params = leaf.params(segments)
+        request.route = route
+        return route
+
+    def _add(self, route: Route) -> None:
+        parts = route.pattern.split("/")[1:]
+        must(route.pattern.startswith("/") and len(parts) <= DEPTH_MAX, "a pattern that cannot be walked", pattern=route.pattern)
+        for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
+            if not any(part.startswith((":", "*")) for part in parts):
+                key = (method, route.pattern.encode())
+                must(key not in self._fixed, "two rows for one route", method=method, pattern=route.pattern)
+                self._fixed[key] = route
+            self._grow(method, route, parts)
+
+    def _grow(self, method: str, route: Route, parts: Sequence[str]) -> None:
+        step, leaf = self._root, _Leaf(route)
+        for place, part in enumerate(parts):
+            if part.startswith("*"):
+                must(place == len(parts) - 1, "a `*` capture before the end", pattern=route.pattern)
+                leaf.rest_name, leaf.rest_at = part[1:], place
+            elif part.startswith(":"):
+                leaf.captures.append((part[1:], place))
+                step.one = step.one or _Step()
+                step = step.one
+            else:
+                step = step.fixed.setdefault(part.encode(), _Step())
+        leaves = step.here if leaf.rest_name is None else step.rest
+        must(method not in leaves, "two rows for one route", method=method, pattern=route.pattern)
+        leaves[method] = leaf
+
+
+async def no_such_route(request: Request) -> Response:
+    """What no row answers, wrong methods included: 404 in JSON, never HTML, whatever the method (AD-27, PU-1)."""
+    return _NO_SUCH_ROUTE
+
+
+_NO_SUCH_ROUTE = refusal_response(NO_SUCH_ROUTE)

@@ -1,0 +1,47 @@
+"""Reads that a group answers from its state: which there are, and who answers them.
+
+A query is a CBOR array, `[kind, fields…]`. Its reader is a generator, so that a long one (a count over a million rows)
+can be run in slices over a frozen view: each `yield` lets the loop breathe; what it returns is the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from enum import IntEnum
+from typing import Any
+
+import cbor2
+
+from queen_node.answers import consume as consume_answers
+from queen_node.answers import timers as timer_answers
+from queen_node.state.store import FrozenStore
+
+Reader = Generator[None, None, bytes]
+
+
+class Query(IntEnum):
+    """Kinds of queries."""
+
+    TIMER_PEEK = 1  # queue, key
+    TIMER_LIST = 2  # queue, after, limit
+    TIMER_COUNT = 3  # queue, prefix
+    DEAD_LETTERS = 4  # queue or None, group or None, partition or None, from_us, to_us, limit, offset
+
+
+READERS: dict[int, Callable[[FrozenStore, list[Any]], Reader]] = {
+    Query.TIMER_PEEK: timer_answers.read_peek,
+    Query.TIMER_LIST: timer_answers.read_list,
+    Query.TIMER_COUNT: timer_answers.read_count,
+    Query.DEAD_LETTERS: consume_answers.read_dead_letters,
+}
+
+
+def query(kind: Query, *fields: object) -> bytes:
+    """A query as it crosses from a door to a group."""
+    return cbor2.dumps((kind, *fields))
+
+
+def reader(view: FrozenStore, raw: bytes) -> Reader:
+    """The reader of an encoded query over `view`."""
+    kind, *fields = cbor2.loads(raw)
+    return READERS[kind](view, fields)

@@ -1,0 +1,59 @@
+"""Where each row lives: the kinds of rows and their keys.
+
+A key is `kind` followed by fields that sort as they should: numbers as eight bytes big-endian, names behind their
+length (PU-20: any byte may stand in a name). In front of it the store puts format version, life and incarnation of the
+group (M-1). What a value holds stands in `rows.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+
+META = b"\x01"  # -> Meta: applied index, term, digest, last stamp
+COUNTERS = b"\x02"  # -> CountersRow
+QUEUE = b"\x10"  # queue name -> QueueRow
+PARTITION_NAME = b"\x11"  # queue id, partition name -> partition id, u64
+PARTITION = b"\x12"  # partition id -> PartitionRow
+PARTITION_OF_QUEUE = b"\x13"  # queue id, partition id -> nothing: the partitions of a queue in order of creation
+GROUP = b"\x14"  # queue id, consumer group name -> GroupRow
+CURSOR = b"\x15"  # partition id, consumer group name -> CursorRow
+READY = b"\x16"  # queue id, name behind its length, ready at (us), sequence -> partition id, u64
+LEASE = b"\x17"  # lease id -> LeaseRow
+MESSAGE = b"\x18"  # partition id, offset -> message (messages.py)
+MESSAGE_ID = b"\x19"  # partition id, 16 bytes of the transaction id's hash -> MessageIdRow of the lowest offset kept
+MESSAGE_ID_MORE = b"\x1a"  # partition id, hash, offset -> the same for further offsets with that id
+DEAD_LETTER = b"\x1b"  # queue id, failed at (us), sequence -> DeadLetterRow
+TIMER = b"\x20"  # queue name behind its length, timer key -> timer (timers.py)
+CALENDAR = b"\x21"  # calendar kind, at (us), sequence -> owner
+
+CALENDAR_TIMERS = b"\x01"  # owner: the timer's key without its kind
+CALENDAR_MESSAGE_IDS = b"\x02"  # owner: partition id whose oldest message id may be forgotten then
+
+_U64 = struct.Struct(">Q")
+_TWO_U64 = struct.Struct(">QQ")
+
+u64 = _U64.pack
+two_u64 = _TWO_U64.pack
+
+
+def read_u64(value: bytes) -> int:
+    """The number that `u64` wrote."""
+    number: int = _U64.unpack(value)[0]
+    return number
+
+
+def read_two_u64(value: bytes, position: int) -> tuple[int, int]:
+    """The two numbers that `two_u64` wrote at `position` of `value`."""
+    first, second = _TWO_U64.unpack_from(value, position)
+    return first, second
+
+
+def named(name: bytes) -> bytes:
+    """A name in the middle of a key: behind its length, two bytes, so that no name is the beginning of another."""
+    return len(name).to_bytes(2, "big") + name
+
+
+def after(prefix: bytes) -> bytes:
+    """The least key above all keys that begin with `prefix`."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes((stem[-1] + 1,))

@@ -1,0 +1,108 @@
+"""Applies entries: decodes each once, hands its commands to the rooms that know them, writes one batch.
+
+A client's mistake is an answer, never an exception in here. An exception means that this node cannot follow the log:
+the group is poisoned (README 22) and whoever drives it stops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cbor2
+
+from queen_node.commands import ENTRY_VERSION, Kind
+from queen_node.state import consume, push, queues, timers
+from queen_node.state.step import Step
+from queen_node.state.store import Store
+
+Command = list[Any]
+Answer = tuple[Any, ...] | None
+Handler = Callable[[Step, Command], Answer]
+
+HANDLERS: dict[int, Handler] = {
+    Kind.PUSH: push.apply_push,
+    Kind.TIMERS: timers.apply_timers,
+    Kind.FIRE: timers.apply_fire,
+    Kind.POP: consume.apply_pop,
+    Kind.ACK: consume.apply_ack,
+    Kind.EXTEND: consume.apply_extend,
+    Kind.HAND_BACK: consume.apply_hand_back,
+    Kind.CONFIGURE: queues.apply_configure,
+    Kind.FORGET_IDS: push.apply_forget_ids,
+}
+
+
+class UnknownEntry(Exception):
+    """The log holds what this release cannot apply (CL-29): the node stops rather than skip it."""
+
+
+class Application:
+    """An entry on its way into the store, one command at a time, so that the loop can breathe in between (M-50)."""
+
+    __slots__ = ("_next", "commands", "index", "step", "term")
+
+    def __init__(self, step: Step, commands: list[Command], *, index: int, term: int) -> None:
+        self.step, self.commands, self.index, self.term = step, commands, index, term
+        self._next = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether every command was applied; then `Machine.commit` is due."""
+        return self._next == len(self.commands)
+
+    def apply_next(self) -> tuple[bytes, int, Answer]:
+        """Apply one command: (request id, kind, answer). Raises UnknownEntry for a kind that is not known."""
+        command = self.commands[self._next]
+        self._next += 1
+        handler = HANDLERS.get(command[0])
+        if handler is None:
+            raise UnknownEntry(f"entry {self.index} holds a command of kind {command[0]!r}")
+        answer = handler(self.step, command)
+        if self.step.touched:
+            consume.settle(self.step)
+        return command[1], command[0], answer
+
+
+class Machine:
+    """The state of one group and the only way to change it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @property
+    def applied_index(self) -> int:
+        """Index of the last entry whose batch was written."""
+        return self.store.meta.applied_index
+
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        """Decode an entry. A blank one (no data) has no commands. Raises UnknownEntry."""
+        if not data:
+            step = Step(self.store, now_us=self.store.meta.stamp_us, index=index)
+            return Application(step, [], index=index, term=term)
+        try:
+            version, stamp_us, commands = cbor2.loads(data)
+        except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
+            raise UnknownEntry(f"entry {index} is not an entry: {error}") from error
+        if version != ENTRY_VERSION:
+            raise UnknownEntry(f"entry {index} is of version {version}, this release applies {ENTRY_VERSION}")
+        # A stamp below the last one counts as the last one: the group clock never runs backwards (M-20).
+        step = Step(self.store, now_us=max(stamp_us, self.store.meta.stamp_us), index=index)
+        return Application(step, commands, index=index, term=term)
+
+    def commit(self, application: Application) -> None:
+        """Write the entry's batch. Raises StoreBusy: nothing was written, call again (M-4)."""
+        self.store.commit(index=application.index, term=application.term, stamp_us=application.step.now_us)
+
+    def apply_entry(self, *, index: int, term: int, data: bytes) -> list[tuple[bytes, int, Answer]]:
+        """Apply a whole entry at once: for replay and for tests."""
+        application = self.begin(index=index, term=term, data=data)
+        answers = []
+        while not application.finished:
+            answers.append(application.apply_next())
+        self.commit(application)
+        return answers
+
+    def next_deadline_us(self) -> int | None:
+        """The earliest moment at which a timer is to be tried (group clock), or None."""
+        return timers.next_deadline_us(self.store)

@@ -1,0 +1,254 @@
+"""The store as the state machine sees it: an ordered map, one open batch over it, rows kept decoded.
+
+An entry becomes one write batch with the applied index inside it (M-1, CL-120). While an entry is being applied its
+writes stand in an overlay that this entry reads through and nobody else does; `commit` hands them to the engine in one
+step. What holds the bytes is an `Engine`: RocksDB in a node (rocks.py), an ordered twin in tests and simulation (M-82).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import islice
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from queen_node.state.keys import COUNTERS, META
+from queen_node.state.rows import CountersRow, Row
+from raft.invariants import must
+
+FORMAT_VERSION = 1
+CACHED_ROWS_MAX = 20_000  # decoded rows kept between entries, a few MB; 10^6 open partitions must not stay in memory
+
+R = TypeVar("R", bound=Row)
+
+Pair = tuple[bytes, bytes]
+
+
+class StoreBusy(Exception):
+    """The engine would have stalled on this write: nothing was written, the same batch may be tried again (M-4)."""
+
+
+class View(Protocol):
+    """What is committed, at one instant or as it goes."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value at `key`, or None."""
+        ...
+
+    def iterate(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        """Pairs with start <= key < end, ascending. Not to be used further after a write, but for a frozen view."""
+        ...
+
+    def iterate_down(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        """The same pairs, descending."""
+        ...
+
+
+class Engine(View, Protocol):
+    """An ordered map of bytes that takes batches."""
+
+    def write(self, batch: dict[bytes, bytes | None]) -> None:
+        """Apply all of `batch` (None deletes) or nothing. Raises StoreBusy instead of blocking."""
+        ...
+
+    def freeze(self) -> View:
+        """What is committed now, unmoved by later writes."""
+        ...
+
+    def flush(self) -> None:
+        """Make durable all that was written before the call. Blocks: call it in a thread (M-2)."""
+        ...
+
+    def close(self) -> None:
+        """Release the files. Nothing may be called after it."""
+        ...
+
+
+class Meta(msgspec.Struct, array_like=True):
+    """How far the state is: written with every batch."""
+
+    applied_index: int = 0
+    applied_term: int = 0
+    stamp_us: int = 0  # of the last entry: apply takes max(stamp, last) (M-20)
+    digest: bytes = b""  # M-81
+
+
+class Store:
+    """One group's part of the engine, with the batch of the entry being applied.
+
+    Single-threaded: the group's actor alone calls it. Between entries the overlay is empty and reads see what is
+    committed.
+    """
+
+    def __init__(self, engine: Engine, *, life: int, incarnation: int = 1) -> None:
+        self.engine = engine
+        self._prefix = bytes((FORMAT_VERSION,)) + life.to_bytes(4, "big") + incarnation.to_bytes(2, "big")
+        self._batch: dict[bytes, bytes | None] = {}
+        self._changed_rows: dict[bytes, Row] = {}
+        self._rows: dict[bytes, Row] = {}
+        self._batch_order: list[bytes] = []  # keys of the batch, sorted when a scan needs them
+        self._batch_ordered = 0  # how many keys of the batch `_batch_order` knows
+        stored = engine.get(self._prefix + META)
+        self.meta = msgspec.msgpack.decode(stored, type=Meta) if stored is not None else Meta()
+
+    # --- reading
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value at `key` as the entry being applied sees it."""
+        if key in self._batch:
+            return self._batch[key]
+        return self.engine.get(self._prefix + key)
+
+    def row(self, key: bytes, kind: type[R]) -> R | None:
+        """The decoded row at `key`. The object is shared: change it only to put it back with `put_row` at once."""
+        row = self._rows.get(key)
+        if row is None:
+            stored = self.get(key)
+            if stored is None:
+                return None
+            row = msgspec.msgpack.decode(stored, type=kind)
+            self._remember(key, row)
+        must(type(row) is kind, "a row is not of the kind that its key says", key=key, kind=kind.__name__)
+        return row  # type: ignore[return-value]
+
+    def counters(self) -> CountersRow:
+        """The group's counters; put back with `put_row(COUNTERS, …)` by whoever changes them."""
+        row = self.row(COUNTERS, CountersRow)
+        if row is None:
+            row = CountersRow()
+            self._remember(COUNTERS, row)
+        return row
+
+    def scan(self, start: bytes, end: bytes, at_most: int) -> list[Pair]:
+        """Up to `at_most` pairs with start <= key < end, ascending, the open batch included."""
+        prefix = self._prefix
+        cut = len(prefix)
+        committed = self.engine.iterate(prefix + start, prefix + end)
+        if not self._batch and not self._changed_rows:
+            return [(key[cut:], value) for key, value in islice(committed, at_most)]
+        return list(islice(self._merged(start, end, ((key[cut:], value) for key, value in committed)), at_most))
+
+    def first(self, start: bytes, end: bytes) -> Pair | None:
+        """The first pair of `scan`, or None."""
+        found = self.scan(start, end, 1)
+        return found[0] if found else None
+
+    def frozen(self) -> FrozenStore:
+        """What is committed now, for reads that take longer than one turn of the loop."""
+        return FrozenStore(self.engine.freeze(), self._prefix)
+
+    # --- writing
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Write into the open batch."""
+        self._batch[key] = value
+
+    def put_row(self, key: bytes, row: Row) -> None:
+        """Write a row into the open batch. It is encoded once, at the end of the entry, however often it changed."""
+        self._changed_rows[key] = row
+        self._rows[key] = row
+        if key in self._batch:
+            del self._batch[key]
+            self._batch_ordered = -1
+
+    def delete(self, key: bytes) -> None:
+        """Delete in the open batch; deleting nothing is fine."""
+        self._batch[key] = None
+        self._changed_rows.pop(key, None)
+        self._rows.pop(key, None)
+
+    @property
+    def batch_count(self) -> int:
+        """Rows that the open batch writes so far."""
+        return len(self._batch) + len(self._changed_rows)
+
+    def commit(self, *, index: int, term: int, stamp_us: int) -> None:
+        """Write the batch of the entry at `index`, the applied index in it. Raises StoreBusy; call again then (M-4)."""
+        meta = self.meta
+        must(index == meta.applied_index + 1, "applied out of order", index=index, applied=meta.applied_index)
+        must(stamp_us >= meta.stamp_us, "the group clock ran backwards", stamp=stamp_us, last=meta.stamp_us)
+        self._encode_changed_rows()
+        batch, prefix = self._batch, self._prefix
+        digest = hashlib.blake2b(meta.digest, digest_size=16)
+        parts: list[bytes] = []
+        for key, value in batch.items():
+            if value is None:
+                parts.append(b"-%d:%b" % (len(key), key))
+            else:
+                parts.append(b"+%d,%d:%b" % (len(key), len(value), key))
+                parts.append(value)
+        digest.update(b"".join(parts))
+        new_meta = Meta(index, term, stamp_us, digest.digest())
+        whole = {prefix + key: value for key, value in batch.items()}
+        whole[prefix + META] = msgspec.msgpack.encode(new_meta)
+        self.engine.write(whole)
+        self.meta = new_meta
+        self._batch = {}
+        self._batch_order, self._batch_ordered = [], 0
+        if len(self._rows) > CACHED_ROWS_MAX:
+            for key in list(islice(self._rows, CACHED_ROWS_MAX // 2)):  # the longest remembered first
+                del self._rows[key]
+
+    def _encode_changed_rows(self) -> None:
+        if self._changed_rows:
+            encode = msgspec.msgpack.encode
+            for key, row in self._changed_rows.items():
+                self._batch[key] = encode(row)
+            self._changed_rows = {}
+
+    def _remember(self, key: bytes, row: Row) -> None:
+        self._rows[key] = row
+
+    def _merged(self, start: bytes, end: bytes, committed: Iterator[Pair]) -> Iterator[Pair]:
+        """Committed pairs overlaid with the open batch."""
+        self._encode_changed_rows()
+        batch = self._batch
+        mine = iter(self._batch_keys(start, end))
+        my_key = next(mine, None)
+        for key, value in committed:
+            while my_key is not None and my_key < key:
+                my_value = batch[my_key]
+                if my_value is not None:
+                    yield my_key, my_value
+                my_key = next(mine, None)
+            if my_key == key:
+                continue  # the loop above yields what the batch says of it, when the next key comes
+            yield key, value
+        while my_key is not None:
+            my_value = batch[my_key]
+            if my_value is not None:
+                yield my_key, my_value
+            my_key = next(mine, None)
+
+    def _batch_keys(self, start: bytes, end: bytes) -> list[bytes]:
+        if self._batch_ordered != len(self._batch):
+            # One run of sorted keys and a few new ones: sorting that again is nearly linear.
+            self._batch_order = sorted(self._batch)
+            self._batch_ordered = len(self._batch)
+        order = self._batch_order
+        return order[bisect_left(order, start) : bisect_left(order, end)]
+
+
+class FrozenStore:
+    """A group's rows at one instant, for reads in slices."""
+
+    def __init__(self, view: View, prefix: bytes) -> None:
+        self._view, self._prefix = view, prefix
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value at `key` at that instant."""
+        return self._view.get(self._prefix + key)
+
+    def iterate(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        """Pairs with start <= key < end, ascending."""
+        cut = len(self._prefix)
+        return ((key[cut:], value) for key, value in self._view.iterate(self._prefix + start, self._prefix + end))
+
+    def iterate_down(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        """The same pairs, descending."""
+        cut = len(self._prefix)
+        pairs = self._view.iterate_down(self._prefix + start, self._prefix + end)
+        return ((key[cut:], value) for key, value in pairs)

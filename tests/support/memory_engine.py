@@ -1,0 +1,67 @@
+"""The ordered twin of the store's engine (M-82): plain Python, a crash draws any prefix of whole batches."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from queen_node.state.store import Pair, View
+
+
+class MemoryView:
+    """An ordered map of bytes."""
+
+    def __init__(self, rows: dict[bytes, bytes]) -> None:
+        self._rows = rows
+        self._order = sorted(rows)
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._rows.get(key)
+
+    def iterate(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        order = self._order
+        for key in order[bisect_left(order, start) : bisect_left(order, end)]:
+            yield key, self._rows[key]
+
+    def iterate_down(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        order = self._order
+        for key in reversed(order[bisect_left(order, start) : bisect_left(order, end)]):
+            yield key, self._rows[key]
+
+
+class MemoryEngine(MemoryView):
+    """Takes batches; remembers those since the last flush, so that a test can crash it."""
+
+    def __init__(self, rows: dict[bytes, bytes] | None = None) -> None:
+        super().__init__(dict(rows or {}))
+        self._durable = dict(self._rows)
+        self.unflushed: list[dict[bytes, bytes | None]] = []
+
+    def write(self, batch: dict[bytes, bytes | None]) -> None:
+        self.unflushed.append(batch)
+        _apply(self._rows, batch)
+        self._order = sorted(self._rows)
+
+    def freeze(self) -> View:
+        return MemoryView(dict(self._rows))
+
+    def flush(self) -> None:
+        self._durable, self.unflushed = dict(self._rows), []
+
+    def close(self) -> None:
+        return None
+
+    def crashed(self, batches_kept: int) -> MemoryEngine:
+        """What a power loss leaves: the flushed state and the first `batches_kept` batches since."""
+        rows = dict(self._durable)
+        for batch in self.unflushed[:batches_kept]:
+            _apply(rows, batch)
+        return MemoryEngine(rows)
+
+
+def _apply(rows: dict[bytes, bytes], batch: dict[bytes, bytes | None]) -> None:
+    for key, value in batch.items():
+        if value is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = value

@@ -125,6 +125,8 @@ BINARY_PUSH = Refusal(
     "bad_body", 400, Applied.NO,
     "binary push bodies are not supported; switch off binary_push and push_compression in the client",
 )
+ENCRYPTION_KEY_MISSING = Refusal(
+    "encryption_key_missing", 400, Applied.NO, "the queue wants encrypted payloads and this node has no key")
 
 # --- pop: every 503 says "connection" and not the other word, by which the published consumer tells them apart (PA-8)
 POP_BAD_PARAMETER = Refusal("bad_request", 400, Applied.NO, "bad parameter", shape=Shape.POP)

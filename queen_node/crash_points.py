@@ -1,0 +1,52 @@
+"""Places at which a test can have the process kill itself: between every two steps that a crash may fall between.
+
+QUEEN_TEST_CRASH_AT=name or name:count, with QUEEN_TEST_HOOKS=1. Without it a point costs one call of an empty function.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+CRASH_POINTS = (
+    "wal.before_write",
+    "wal.after_write",
+    "wal.after_fsync",
+    "wal.segment_created",
+    "wal.before_rename",
+    "wal.before_unlink",
+    "apply.before_commit",
+    "apply.after_commit",
+    "store.before_flush",
+    "store.after_flush",
+    "wal.before_release",
+)
+
+Reached = Callable[[str], None]
+
+
+def passes(_: str) -> None:
+    """No crash is wanted."""
+
+
+def crash_at(wanted: str) -> Reached:
+    """What to call with the name of each point. `wanted`: name, or name:count for the count-th time; "" for never.
+
+    Raises ValueError for a name that no point has.
+    """
+    if not wanted:
+        return passes
+    name, _, times = wanted.partition(":")
+    if name not in CRASH_POINTS:
+        raise ValueError(f"no crash point is called {name!r}; there are {', '.join(CRASH_POINTS)}")
+    left = int(times or "1")
+
+    def reached(point: str) -> None:
+        nonlocal left
+        if point == name:
+            left -= 1
+            if left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached

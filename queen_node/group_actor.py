@@ -1,0 +1,282 @@
+"""The actor of one group: one inbox, one task, a loop around what `group.Group` decides."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+import trio
+
+from queen_node import queries
+from queen_node.broker import Lane, Unavailable
+from queen_node.crash_points import Reached
+from queen_node.group import Group, Pending, PendingRead
+from queen_node.inbox import Inbox
+from queen_node.parked_pops import WaitingPop
+from queen_node.queries import Reader
+from queen_node.state.step import Tally
+from queen_node.state.store import StoreBusy
+from raft.group import LogWrite
+from raft.invariants import InvariantBroken
+from raft.messages import Entry, EntryKind
+from raft.wal import GroupWrite
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+INBOX_BOUND = 16_384  # QUEEN_RAFT_COMMAND_QUEUE_DEPTH
+SLICE_S = 0.001  # apply returns to the loop after this long, between two commands (M-50)
+BUSY_PAUSE_S = 0.005  # before a batch that the store refused is tried again (M-4)
+LATE_CALLS_EVERY_S = 0.5
+READ_STEPS_A_TURN = 1  # a read that is not finished after this many slices goes on in a task of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Pop:
+    """A pop that a client sent."""
+
+    pop: WaitingPop
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Its client has gone."""
+
+    pop: WaitingPop
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """Its answer could not be delivered."""
+
+    lease_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A write of the log is on the disk."""
+
+    write: LogWrite
+
+
+class Due:
+    """The wheel: a deadline may have passed."""
+
+
+class Alarm:
+    """The time that the group asked to be told of has come."""
+
+
+DUE, ALARM = Due(), Alarm()
+Event = tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Due | Alarm
+
+
+class LogSink(Protocol):
+    """The log writer, as a group sees it."""
+
+    def submit_nowait(self, write: GroupWrite, report: Callable[[], None]) -> None:
+        """Queue a write; `report` is called on the loop once it is fsynced."""
+        ...
+
+
+class Debt:
+    """What would have to be replayed after a crash now: the keeper pays it with a flush (M-2)."""
+
+    __slots__ = ("bytes", "changed", "commands", "since_s")
+
+    def __init__(self) -> None:
+        self.commands = self.bytes = 0
+        self.since_s: float | None = None
+        self.changed = trio.Event()
+
+
+class GroupActor:
+    """Runs one tenant's group. All that it decides is in `Group`, which awaits nothing.
+
+    arm: tells the wheel the group's next deadline, in µs of BOOTTIME, or None. boottime_us: the machine's clock.
+    """
+
+    def __init__(
+        self, group: Group, log_sink: LogSink, *, arm: Callable[[int | None], None], boottime_us: Callable[[], int],
+        count: Callable[[Tally], None], reached: Reached, debt: Debt,
+    ) -> None:
+        self.group = group
+        self.inbox: Inbox[Event] = Inbox(INBOX_BOUND)
+        self.debt = debt
+        self.poisoned: str | None = None
+        self._log_sink, self._arm, self._boottime_us = log_sink, arm, boottime_us
+        self._count, self._reached = count, reached
+        self._armed_us: int | None = -1
+        self._alarm_scope = trio.CancelScope()
+        self._stopped = trio.Event()
+        self._leading = trio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled, or until an entry cannot be applied: then the group only refuses (README 22)."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._ring)
+                self.group.raft.core.campaign()
+                await self._turn(nursery)
+                while True:
+                    for event in await self.inbox.take_all():
+                        self._take(event)
+                    await self._turn(nursery)
+        finally:
+            self.group.stop("retry")
+
+    async def wait_leading(self) -> None:
+        """Return once this node leads the group and has applied an entry of its term (CL-24)."""
+        await self._leading.wait()
+
+    def _take(self, event: Event) -> None:
+        group = self.group
+        match event:
+            case (lane, pending):
+                group.submit(pending, lane)
+            case Written(write):
+                group.raft.written(write)
+            case Pop(pop):
+                group.pop(pop, self._now_us())
+            case PendingRead():
+                group.read(event)
+            case Due():
+                group.due()
+            case Withdraw(pop):
+                group.withdraw(pop)
+            case HandBack(lease_id):
+                group.hand_back(lease_id)
+            case Alarm():
+                group.give_up_late_calls(trio.current_time())
+
+    async def _turn(self, nursery: trio.Nursery) -> None:
+        """Propose, write, apply and answer until nothing is left to do without another event."""
+        group, raft = self.group, self.group.raft
+        group.tell_the_time(trio.current_time(), self._now_us())
+        if self.poisoned is not None:
+            return
+        while True:
+            boottime_us = self._boottime_us()
+            group.propose(raft.now_us(boottime_us), boottime_us)
+            group.ask_for_read_indexes()
+            pumped = raft.pump(boottime_us)
+            if pumped is None:
+                break
+            for write in pumped.writes:
+                self._log_sink.submit_nowait(write.group_write, self._reporter(write))
+            for request, index in pumped.reads:
+                group.read_confirmed(request, index)
+            for entry in pumped.to_apply:
+                if not await self._apply_or_poison(entry):
+                    return
+            if not self._leading.is_set() and raft.may_propose:
+                self._leading.set()
+            for read in group.take_servable_reads(self._now_us()):
+                self._serve(read, nursery)
+        self._set_alarm()
+        self._arm_wheel()
+
+    def _reporter(self, write: LogWrite) -> Callable[[], None]:
+        return lambda: self.inbox.put(Written(write))
+
+    # --- applying
+
+    async def _apply_or_poison(self, entry: Entry) -> bool:
+        try:
+            await self._apply(entry)
+        except (InvariantBroken, trio.Cancelled):
+            raise
+        except Exception as error:
+            meta = self.group.machine.store.meta
+            log.error(
+                "entry cannot be applied", index=entry.index, term=entry.term, digest=meta.digest.hex(), error=repr(error),
+                exc_info=True)
+            self.poisoned = f"entry {entry.index} of term {entry.term} cannot be applied: {error!r}"
+            self.group.stop("retry")
+            return False
+        return True
+
+    async def _apply(self, entry: Entry) -> None:
+        group = self.group
+        machine = group.machine
+        data = entry.data if entry.kind is EntryKind.COMMANDS else b""
+        application = machine.begin(index=entry.index, term=entry.term, data=data)
+        results = []
+        slice_ends = time.perf_counter() + SLICE_S
+        while not application.finished:
+            results.append(application.apply_next())
+            if time.perf_counter() > slice_ends:
+                await trio.lowlevel.checkpoint()
+                slice_ends = time.perf_counter() + SLICE_S
+        self._reached("apply.before_commit")
+        while True:
+            try:
+                machine.commit(application)
+                break
+            except StoreBusy:
+                await trio.sleep(BUSY_PAUSE_S)
+        self._reached("apply.after_commit")
+        group.raft.core.applied(entry.index)
+        group.applied(application, results, self._now_us())
+        self._owe(len(results), len(data))
+        for tally in group.tallies:
+            self._count(tally)
+        group.tallies.clear()
+
+    def _owe(self, commands: int, size: int) -> None:
+        debt = self.debt
+        debt.commands += commands
+        debt.bytes += size
+        if debt.since_s is None:
+            debt.since_s = trio.current_time()
+            debt.changed.set()
+
+    # --- reading
+
+    def _serve(self, read: PendingRead, nursery: trio.Nursery) -> None:
+        reader = queries.reader(self.group.machine.store.frozen(), read.query)
+        for _ in range(READ_STEPS_A_TURN):
+            try:
+                next(reader)
+            except StopIteration as finished:
+                read.slot.answer(finished.value)
+                return
+        nursery.start_soon(self._serve_in_slices, read, reader)
+
+    async def _serve_in_slices(self, read: PendingRead, reader: Reader) -> None:
+        while not read.slot.answered:
+            await trio.lowlevel.checkpoint()
+            if read.give_up_at_s <= trio.current_time():
+                read.slot.answer(Unavailable("timeout"))
+                return
+            try:
+                next(reader)
+            except StopIteration as finished:
+                read.slot.answer(finished.value)
+
+    # --- time
+
+    def _now_us(self) -> int:
+        return self.group.raft.now_us(self._boottime_us())
+
+    def _set_alarm(self) -> None:
+        now_s = trio.current_time()
+        alarm_s = self.group.next_alarm(now_s, self._now_us())
+        deadline_s = now_s + LATE_CALLS_EVERY_S if alarm_s is None else min(alarm_s, now_s + LATE_CALLS_EVERY_S)
+        if deadline_s < self._alarm_scope.deadline - 0.001 or self._alarm_scope.deadline < now_s:
+            self._alarm_scope.deadline = deadline_s
+
+    async def _ring(self) -> None:
+        """Tells the actor when a moment has come that it asked for. Its scope's deadline is moved, not made anew."""
+        while True:
+            with trio.CancelScope(deadline=trio.current_time() + LATE_CALLS_EVERY_S) as self._alarm_scope:
+                await trio.sleep_forever()
+            self.inbox.put(ALARM)
+
+    def _arm_wheel(self) -> None:
+        deadline_us = self.group.deadline_us
+        if deadline_us != self._armed_us:
+            self._armed_us = deadline_us
+            self._arm(None if deadline_us is None else deadline_us - self.group.raft.clock_offset_us)

@@ -1,0 +1,107 @@
+"""The keeper: the durable point, the pace at which the log may shrink, the disk gate.
+
+RocksDB tells nobody what it has flushed, so the durable point is ours to know (M-2): note how far each group has
+applied, flush in a thread, and when that returns those indexes are durable, all groups with one flush.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import trio
+
+from queen_node.crash_points import Reached
+from queen_node.group_actor import Debt
+from queen_node.state.machine import Machine
+from queen_node.state.rocks import RocksEngine
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+REPLAY_COMMANDS_MAX = 20_000
+REPLAY_BYTES_MAX = 16 << 20
+UNFLUSHED_MAX_S = 60.0
+LOOK_EVERY_S = 0.1
+DISK_LOOK_EVERY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class DiskGate:
+    """At `close_percent` of the volume what grows storage is refused, below `release_percent` taken again (CL-127)."""
+
+    close_percent: int
+    release_percent: int
+
+
+class Keeper:
+    """Plain state, two loops. `release(life, index)`: the log no longer needs a group's entries up to there."""
+
+    def __init__(
+        self, engine: RocksEngine, machines: Mapping[int, Machine], debt: Debt, *,
+        release: Callable[[int, int], None], reached: Reached, directory: Path, gate: DiskGate,
+    ) -> None:
+        self.storage_full = False  # the disk gate
+        self.store_full = False  # writes come faster than compaction digests them (M-4)
+        self.durable_index: dict[int, int] = {life: machine.applied_index for life, machine in machines.items()}
+        self._engine, self._machines, self._debt = engine, machines, debt
+        self._release, self._reached = release, reached
+        self._directory, self._gate = directory, gate
+
+    async def run(self) -> None:
+        """Until cancelled. Raises what a flush raises: a store that cannot be flushed stops the node."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_durable)
+            nursery.start_soon(self._watch_disk)
+
+    async def _keep_durable(self) -> None:
+        debt = self._debt
+        while True:
+            await debt.changed.wait()
+            while not self._is_due():
+                await trio.sleep(LOOK_EVERY_S)
+                self.store_full = self._engine.full()
+            await self.make_durable()
+
+    def _is_due(self) -> bool:
+        debt = self._debt
+        if debt.since_s is None:
+            return False
+        return (
+            debt.commands >= REPLAY_COMMANDS_MAX
+            or debt.bytes >= REPLAY_BYTES_MAX
+            or trio.current_time() - debt.since_s >= UNFLUSHED_MAX_S
+        )
+
+    async def make_durable(self) -> None:
+        """Flush the store and let the log forget what the flush made durable."""
+        applied = {life: machine.applied_index for life, machine in self._machines.items()}
+        debt = self._debt
+        debt.commands = debt.bytes = 0
+        debt.since_s = None
+        debt.changed = trio.Event()
+        self._reached("store.before_flush")
+        await trio.to_thread.run_sync(self._engine.flush)
+        self._reached("store.after_flush")
+        self.durable_index.update(applied)
+        for life, index in applied.items():
+            self._release(life, index)
+
+    async def _watch_disk(self) -> None:
+        while True:
+            used_percent = await trio.to_thread.run_sync(_used_percent, self._directory)
+            if not self.storage_full and used_percent >= self._gate.close_percent:
+                self.storage_full = True
+                log.error("disk gate closed: only what frees space is taken; make room on the volume of the data directory",
+                          used_percent=round(used_percent, 1), limit_percent=self._gate.close_percent)
+            elif self.storage_full and used_percent < self._gate.release_percent:
+                self.storage_full = False
+                log.info("disk gate open", used_percent=round(used_percent, 1))
+            await trio.sleep(DISK_LOOK_EVERY_S)
+
+
+def _used_percent(directory: Path) -> float:
+    usage = shutil.disk_usage(directory)
+    return 100.0 * (usage.total - usage.free) / usage.total

@@ -1,0 +1,100 @@
+"""What the data directory is: whose it is and in which format. Written once, compared at every boot.
+
+What must never change once data exists stands here, so that a changed setting or a lost file is told by its name instead
+of being read as an empty node (CL-124, CL-125).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+LAYOUT_VERSION = 1
+LAYOUT_FILE = "layout.json"
+
+
+class CannotStart(Exception):
+    """The node must not start; the text is one line for the operator, naming the file or the variable."""
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """The file's content. `directory_id`: random, made with the directory; a copy of it is a second node's."""
+
+    version: int
+    node_id: int
+    directory_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where things are in the data directory."""
+
+    directory: Path
+
+    @property
+    def log(self) -> Path:
+        """The write-ahead log."""
+        return self.directory / "log"
+
+    @property
+    def store(self) -> Path:
+        """RocksDB."""
+        return self.directory / "store"
+
+    @property
+    def layout(self) -> Path:
+        """This module's file."""
+        return self.directory / LAYOUT_FILE
+
+
+def open_layout(places: Places, *, node_id: int) -> Layout:
+    """Read the layout, or write it if the directory is new. Raises CannotStart."""
+    try:
+        raw = places.layout.read_bytes()
+    except FileNotFoundError:
+        return _found_directory(places, node_id)
+    except OSError as error:
+        raise CannotStart(f"{places.layout}: {error.strerror}") from error
+    try:
+        layout = msgspec.json.decode(raw, type=Layout)
+    except msgspec.MsgspecError as error:
+        raise CannotStart(f"{places.layout}: damaged ({error}); replace this node, or restore the file") from error
+    if layout.version != LAYOUT_VERSION:
+        raise CannotStart(f"{places.layout}: version {layout.version}, this release reads {LAYOUT_VERSION}")
+    if layout.node_id != node_id:
+        raise CannotStart(
+            f"{places.layout}: the data belongs to node {layout.node_id}, QUEEN_RAFT_NODE_ID says {node_id}")
+    for part in (places.log, places.store):
+        if not part.is_dir():
+            raise CannotStart(f"{part}: missing, though {places.layout} says that data was kept here")
+    return layout
+
+
+def _found_directory(places: Places, node_id: int) -> Layout:
+    for part in (places.log, places.store):
+        if part.is_dir() and any(part.iterdir()):
+            raise CannotStart(f"{places.layout}: missing, though {part} exists; restore the file, do not start without it")
+    layout = Layout(LAYOUT_VERSION, node_id, secrets.token_hex(16))
+    try:
+        places.directory.mkdir(parents=True, exist_ok=True)
+        for part in (places.log, places.store):
+            part.mkdir(exist_ok=True)
+        # Last, and whole or not at all: a directory without it, and with nothing else, is a new one.
+        written = places.directory / (LAYOUT_FILE + ".new")
+        with written.open("wb") as file:
+            file.write(msgspec.json.encode(layout))
+            file.flush()
+            os.fsync(file.fileno())
+        written.rename(places.layout)
+        descriptor = os.open(places.directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise CannotStart(f"{places.directory}: {error.strerror} (QUEEN_RAFT_DIR)") from error
+    return layout

@@ -1,7 +1,7 @@
 """The calls of the contract as the benches send them, and what they read from the answers.
 
-A `Template` is a whole request whose numbers are left open; wrk's script and our own generator both fill it in, so that a
-run with either sends the same bytes. Numbers have a fixed width: the length of a request never changes.
+A `Template` is a whole request whose numbers are left open; wrk's script and our own generator both fill it in, so that
+a run with either sends the same bytes. Numbers have a fixed width: the length of a request never changes.
 """
 
 from __future__ import annotations
@@ -153,6 +153,7 @@ class Delivery(msgspec.Struct, frozen=True):
 class TimerResult(msgspec.Struct, frozen=True):
     ok: bool
     status: str
+    timer_key: str = msgspec.field(name="timerKey")
     deliver_at: str = msgspec.field(name="deliverAt", default="")
 
 

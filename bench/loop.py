@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from bench.calls import error_text
-from bench.http import Answer, AnswerParser, BadAnswer
+from bench.http import Answer, AnswerParser
 
 RECEIVE_BYTES = 256 * 1024
 RECONNECTS_MAX = 1000
@@ -82,13 +82,13 @@ class Loop:
             self._epoll.modify(connection.sock, select.EPOLLIN | select.EPOLLOUT)
 
     def run(self, until_ns: int, is_done: Callable[[], bool] = lambda: False) -> None:
-        """Serves until `until_ns` (monotonic) or until `is_done`. Raises BadAnswer, and OSError when reconnecting fails."""
+        """Serves until `until_ns` (monotonic) or until `is_done`. Raises BadAnswer; OSError when reconnecting fails."""
         while not is_done():
             now_ns = time.monotonic_ns()
             if now_ns >= until_ns:
                 return
             wait_s = min(until_ns - now_ns, self._wake_up(now_ns)) / 1e9
-            # epoll itself waits in whole milliseconds, too coarse for a steady rate; select on it waits in microseconds.
+            # epoll waits in whole milliseconds, too coarse for a steady rate; select on it waits in microseconds.
             if wait_s < IDLE_WAIT_S:
                 select.select((self._epoll,), (), (), max(wait_s, 0))
                 events = self._epoll.poll(0, EVENTS_MAX)
@@ -178,5 +178,3 @@ class Loop:
         if not connection.out:
             self._epoll.modify(connection.sock, select.EPOLLIN)
 
-
-__all__ = ["ACCEPTED", "BadAnswer", "Connection", "Loop", "Role"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
 _SAMPLE = re.compile(r'^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)')
 _BOUND = re.compile(r'(?:^|,)le="(?P<bound>[^"]+)"')
@@ -12,11 +12,13 @@ _BOUND = re.compile(r'(?:^|,)le="(?P<bound>[^"]+)"')
 
 def value_of(text: str, name: str) -> float | None:
     """The sum of all samples of one name, whatever their labels; None when there is no such sample."""
-    found = [float(sample["value"]) for line in text.splitlines() if (sample := _SAMPLE.match(line)) and sample["name"] == name]
+    samples = (sample for line in text.splitlines() if (sample := _SAMPLE.match(line)) is not None)
+    found = [float(sample["value"]) for sample in samples if sample["name"] == name]
     return sum(found) if found else None
 
 
-class Histogram(NamedTuple):
+@dataclass(frozen=True)
+class Histogram:
     """Counts at or below each upper bound, bounds ascending, the last one infinite."""
 
     bounds: tuple[float, ...]
@@ -35,7 +37,7 @@ class Histogram(NamedTuple):
         return self.counts[-1] if self.counts else 0
 
     def at_most(self, percent: float) -> float:
-        """The upper bound of the bucket in which the percentile lies: no more is known. NaN when nothing was counted."""
+        """The upper bound of the bucket in which a percentile lies: no more is known. NaN when nothing was counted."""
         if self.count <= 0:
             return math.nan
         wanted = self.count * percent / 100

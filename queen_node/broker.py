@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
 from typing import Protocol
 
@@ -33,9 +33,15 @@ class Broker(Protocol):
     ) -> bytes:
         """Propose a command and wait until it has committed and applied here.
 
-        `queues`: names of the queues that the command may append to, so that pops waiting there can ride behind it
-        in the same entry (M-41).
+        `queues`: the queues that the command may append to, each as often as it has messages for it, so that pops
+        waiting there can ride behind it in the same entry (M-41).
         """
+        ...
+
+    async def write_all(
+        self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
+    ) -> list[bytes]:
+        """Propose the commands of one call, (command, queues) each, adjacent and in order (PU-43); their results."""
         ...
 
     async def read(self, query: bytes, *, timeout_ms: int) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from queen_node import answers, commands
 from queen_node.answers import consume as consume_answers
@@ -28,7 +29,7 @@ ENTRIES_UNWRITTEN_MAX = 1  # while one write is under way the next batch gathers
 RIDERS_MAX = 64  # pops that ride behind the pushes of one entry (M-41)
 NOTHING = answers.result(204)
 
-RENDERERS: dict[int, Callable[[Answer], bytes]] = {
+RENDERERS: dict[int, Callable[[Any], bytes]] = {
     Kind.PUSH: push_answers.render_push,
     Kind.CONFIGURE: push_answers.render_configure,
     Kind.TIMERS: timer_answers.render_timers,
@@ -162,6 +163,11 @@ class Group:
         """The wheel says that a deadline may have passed."""
         self._fire_wanted = True
 
+    def let_pops_go(self) -> None:
+        """Answer every parked pop empty."""
+        for pop in self.pops.take_all():
+            pop.slot.answer(NOTHING)
+
     def stop(self, reason: str) -> None:
         """Take nothing more and answer everyone who waits: what was proposed may yet apply."""
         self.unavailable = reason
@@ -225,7 +231,7 @@ class Group:
 
     # --- proposing
 
-    def propose(self, now_us: int, boottime_us: int) -> None:
+    def propose(self, now_us: int) -> None:
         """Make one entry of what waits, if none of ours is still on its way to the disk."""
         raft = self.raft
         if not raft.may_propose or raft.unwritten_count >= ENTRIES_UNWRITTEN_MAX:
@@ -268,7 +274,7 @@ class Group:
                 room -= 1
         if queues and len(self.pops):
             self._add_riders(queues, batch, waiters)
-        data = commands.entry(raft.stamp(boottime_us), batch)
+        data = commands.entry(raft.clock.stamp(), batch)
         index, term = raft.propose(data)
         self._flights.append(Flight(index, term, waiters, fires=fires, forgets=forgets))
 

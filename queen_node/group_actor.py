@@ -26,7 +26,6 @@ from raft.wal import GroupWrite
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
-INBOX_BOUND = 16_384  # QUEEN_RAFT_COMMAND_QUEUE_DEPTH
 SLICE_S = 0.001  # apply returns to the loop after this long, between two commands (M-50)
 BUSY_PAUSE_S = 0.005  # before a batch that the store refused is tried again (M-4)
 LATE_CALLS_EVERY_S = 0.5
@@ -61,6 +60,10 @@ class Written:
     write: LogWrite
 
 
+class LetPopsGo:
+    """The node stops: pops that wait are answered empty, so that their connections can close (CL-131)."""
+
+
 class Due:
     """The wheel: a deadline may have passed."""
 
@@ -69,8 +72,8 @@ class Alarm:
     """The time that the group asked to be told of has come."""
 
 
-DUE, ALARM = Due(), Alarm()
-Event = tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Due | Alarm
+DUE, ALARM, LET_POPS_GO = Due(), Alarm(), LetPopsGo()
+Event = tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Due | Alarm | LetPopsGo
 
 
 class LogSink(Protocol):
@@ -95,18 +98,19 @@ class Debt:
 class GroupActor:
     """Runs one tenant's group. All that it decides is in `Group`, which awaits nothing.
 
-    arm: tells the wheel the group's next deadline, in µs of BOOTTIME, or None. boottime_us: the machine's clock.
+    arm: tells the wheel the group's next deadline, in µs of BOOTTIME, or None. inbox_bound: commands that
+    may wait before their senders must (QUEEN_RAFT_COMMAND_QUEUE_DEPTH).
     """
 
     def __init__(
-        self, group: Group, log_sink: LogSink, *, arm: Callable[[int | None], None], boottime_us: Callable[[], int],
-        count: Callable[[Tally], None], reached: Reached, debt: Debt,
+        self, group: Group, log_sink: LogSink, *, arm: Callable[[int | None], None], count: Callable[[Tally], None],
+        reached: Reached, debt: Debt, inbox_bound: int,
     ) -> None:
         self.group = group
-        self.inbox: Inbox[Event] = Inbox(INBOX_BOUND)
+        self.inbox: Inbox[Event] = Inbox(inbox_bound)
         self.debt = debt
         self.poisoned: str | None = None
-        self._log_sink, self._arm, self._boottime_us = log_sink, arm, boottime_us
+        self._log_sink, self._arm = log_sink, arm
         self._count, self._reached = count, reached
         self._armed_us: int | None = -1
         self._alarm_scope = trio.CancelScope()
@@ -131,6 +135,10 @@ class GroupActor:
         """Return once this node leads the group and has applied an entry of its term (CL-24)."""
         await self._leading.wait()
 
+    def refuse_everything(self) -> None:
+        """The log has stopped: nothing that waits will ever be written."""
+        self.group.stop("retry")
+
     def _take(self, event: Event) -> None:
         group = self.group
         match event:
@@ -143,9 +151,12 @@ class GroupActor:
             case PendingRead():
                 group.read(event)
             case Due():
+                self._armed_us = -1  # the wheel forgot the deadline when it told us: arm again, changed or not
                 group.due()
             case Withdraw(pop):
                 group.withdraw(pop)
+            case LetPopsGo():
+                group.let_pops_go()
             case HandBack(lease_id):
                 group.hand_back(lease_id)
             case Alarm():
@@ -158,10 +169,9 @@ class GroupActor:
         if self.poisoned is not None:
             return
         while True:
-            boottime_us = self._boottime_us()
-            group.propose(raft.now_us(boottime_us), boottime_us)
+            group.propose(raft.clock.now_us())
             group.ask_for_read_indexes()
-            pumped = raft.pump(boottime_us)
+            pumped = raft.pump()
             if pumped is None:
                 break
             for write in pumped.writes:
@@ -218,7 +228,7 @@ class GroupActor:
             except StoreBusy:
                 await trio.sleep(BUSY_PAUSE_S)
         self._reached("apply.after_commit")
-        group.raft.core.applied(entry.index)
+        group.raft.applied(entry.index)
         group.applied(application, results, self._now_us())
         self._owe(len(results), len(data))
         for tally in group.tallies:
@@ -259,7 +269,7 @@ class GroupActor:
     # --- time
 
     def _now_us(self) -> int:
-        return self.group.raft.now_us(self._boottime_us())
+        return self.group.raft.clock.now_us()
 
     def _set_alarm(self) -> None:
         now_s = trio.current_time()
@@ -276,7 +286,8 @@ class GroupActor:
             self.inbox.put(ALARM)
 
     def _arm_wheel(self) -> None:
-        deadline_us = self.group.deadline_us
+        offset_us = self.group.raft.clock.offset_us
+        deadline_us = self.group.deadline_us if offset_us is not None else None
         if deadline_us != self._armed_us:
             self._armed_us = deadline_us
-            self._arm(None if deadline_us is None else deadline_us - self.group.raft.clock_offset_us)
+            self._arm(None if deadline_us is None or offset_us is None else deadline_us - offset_us)

@@ -13,7 +13,7 @@ import trio
 from queen_node.broker import Lane, Unavailable
 from queen_node.errors import OVERLOADED, STORAGE_FULL, Refused
 from queen_node.group import Pending, PendingRead
-from queen_node.group_actor import GroupActor, HandBack, Pop, Withdraw
+from queen_node.group_actor import Event, GroupActor, HandBack, Pop, Withdraw
 from queen_node.metrics import Metrics
 from queen_node.parked_pops import WaitingPop
 from queen_node.slots import Slot
@@ -136,7 +136,7 @@ class Pipeline:
         """See `broker.Broker`."""
         self._group.inbox.put(HandBack(lease_id))
 
-    async def _put(self, event: object, give_up_at_s: float) -> None:
+    async def _put(self, event: Event, give_up_at_s: float) -> None:
         inbox = self._group.inbox
         if inbox.full:
             await self._wait_for_room(give_up_at_s)

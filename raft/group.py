@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import cbor2
 import msgspec
 
-from raft.clock import GroupClock
+from raft.clock import NOTHING_KNOWN, Estimate, GroupClock, start_of_term_us
 from raft.core import Core, Role
 from raft.invariants import must
 from raft.messages import Entry, HardState, Message
@@ -61,19 +61,6 @@ class RaftGroup:
         """Entries, or batches of them, that are not on this disk yet."""
         return len(self._writes) + (self.core.log.last_index > self.core.log.submitted_index)
 
-    @property
-    def clock_offset_us(self) -> int:
-        """Group clock less this machine's BOOTTIME."""
-        return self.clock.offset_us
-
-    def now_us(self, boottime_us: int) -> int:
-        """The group clock, µs since 1970."""
-        return self.clock.now_us(boottime_us)
-
-    def stamp(self, boottime_us: int) -> int:
-        """The stamp of an entry that is appended now; never below an earlier one (M-20)."""
-        return self.clock.stamp(boottime_us)
-
     def propose(self, data: bytes) -> tuple[int, int]:
         """Append one entry of commands: (index, term). Raises NotLeader."""
         return self.core.propose((data,)), self.core.term
@@ -93,9 +80,9 @@ class RaftGroup:
         self.core.written(write.term, write.index, write.hard_state)
         self._send.extend(write.send_after)
 
-    def pump(self, boottime_us: int) -> Pumped | None:
+    def pump(self) -> Pumped | None:
         """What follows from all that happened since the last call; None: nothing."""
-        self._notice_leadership(boottime_us)
+        self._notice_leadership()
         core = self.core
         if not core.has_ready() and not self._send:
             return None
@@ -104,10 +91,11 @@ class RaftGroup:
         send = [*self._send, *ready.send_now]
         self._send = []
         if ready.must_write and ready.hard_state is not None:
+            clock_us, clock_offset_us = self.clock.to_record()
             write = LogWrite(
                 GroupWrite(
-                    life=self.life, hard_state=ready.hard_state, previous_term=ready.previous_term, entries=ready.entries,
-                    clock_us=self.clock.now_us(boottime_us), clock_offset_us=self.clock.offset_us,
+                    life=self.life, hard_state=ready.hard_state, previous_term=ready.previous_term,
+                    entries=ready.entries, clock_us=clock_us, clock_offset_us=clock_offset_us,
                 ),
                 term=core.log.last_term, index=core.log.last_index, hard_state=ready.hard_state,
                 send_after=ready.send_after_write,
@@ -121,13 +109,21 @@ class RaftGroup:
     def applied(self, index: int) -> None:
         """The state holds everything up to `index`; a lone voter needs the entries no longer."""
         self.core.applied(index)
-        if self.core.configuration.is_lone_voter(self.core.node_id):
+        if self.core.configuration.members == (self.core.node_id,):
             self.core.log.forget_through(index)
 
-    def _notice_leadership(self, boottime_us: int) -> None:
+    def _notice_leadership(self) -> None:
         """On election fix the clock's offset for the term, before the blank entry that names it is appended."""
-        core = self.core
-        if core.role is Role.LEADER and self._led_term != core.term:
-            self._led_term = core.term
-            self.clock.lead(boottime_us, tuple(core.vote_clocks.values()))
-            core.blank_data = cbor2.dumps((BLANK_VERSION, self.clock.offset_us))
+        core, clock = self.core, self.clock
+        if core.role is not Role.LEADER:
+            clock.follow()
+            return
+        if self._led_term == core.term:
+            return
+        self._led_term = core.term
+        granted = [
+            Estimate(clock_us, is_weak=False) if clock_us else NOTHING_KNOWN
+            for voter, clock_us in core.vote_clocks.items() if voter != core.node_id
+        ]
+        start_us = start_of_term_us(clock.last_stamp_us, [clock.estimate(), *granted])
+        core.blank_data = cbor2.dumps((BLANK_VERSION, clock.lead(core.term, start_us)))

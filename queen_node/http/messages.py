@@ -50,8 +50,8 @@ class Peer(Protocol):
 class Request:
     """One request, complete with its body.
 
-    method: as sent ("GET"). raw_path, raw_query: bytes as sent, without the "?" between them. headers: values by lower-case
-    name; of a name sent twice the last counts. params: captured parts of the path, still raw. route: what answers it.
+    method: as sent ("GET"). raw_path, raw_query: bytes as sent, without the "?" between them. headers: by lower-case
+    name; of one sent twice the last counts. params: captured parts of the path, still raw. route: what answers it.
     keep_alive: whether the client lets the connection live on.
     """
 
@@ -87,7 +87,7 @@ class Request:
 
     @property
     def segments(self) -> tuple[bytes, ...]:
-        """The raw path split at "/" before any decoding, so that %2F belongs to a name (PA-2, TM-3). No part is normalised."""
+        """The raw path split at "/" before any decoding: %2F belongs to a name (PA-2, TM-3). Nothing is normalised."""
         if self._segments is None:
             self._segments = tuple(self.raw_path.split(b"/")[1:])
         return self._segments
@@ -101,7 +101,7 @@ class Request:
 
     @property
     def query(self) -> Mapping[str, str]:
-        """Query parameters: "+" is a space, then percent-decoded UTF-8; the last value of a name wins. Raises BadQuery."""
+        """Query parameters: "+" is a space, then percent-decoded UTF-8; a name's last value wins. Raises BadQuery."""
         if self._query is None:
             self._query = parse_query(self.raw_query) if self.raw_query else {}
         return self._query
@@ -109,8 +109,8 @@ class Request:
     async def client_gone(self) -> None:
         """Wait until the client has closed its side; a long poll races its answer with this (PA-23).
 
-        A client that only closes its sending half counts as gone. Bytes of a pipelined request do not; past 64 KiB of them the
-        end of the stream cannot be seen any more and this waits for ever. At most one task of a request may wait here.
+        A client that only closes its sending half counts as gone. Bytes of a pipelined request do not; past 64 KiB of
+        them the end of the stream cannot be seen any more and this waits for ever. One task of a request may wait here.
         """
         if self._peer is None:
             await trio.sleep_forever()
@@ -128,8 +128,8 @@ class Request:
 class Response:
     """One answer.
 
-    headers: further ones, `(b"Retry-After", b"1")`. on_undelivered: awaited when the answer could not be handed to the client's
-    connection (PA-23); it never runs after the kernel took all bytes, whatever becomes of them then.
+    headers: further ones, `(b"Retry-After", b"1")`. on_undelivered: awaited when the answer could not be handed to the
+    client's connection (PA-23); never once the kernel took all bytes, whatever becomes of them then.
     """
 
     __slots__ = ("body", "content_type", "headers", "on_undelivered", "status")
@@ -158,7 +158,8 @@ def refused_response(refused: Refused) -> Response:
     """The answer that tells a client of a refusal; 429 and 503 carry Retry-After in whole seconds (AD-33)."""
     retry_after_s = refused.refusal.retry_after_s
     headers = ((b"Retry-After", b"%d" % retry_after_s),) if retry_after_s else ()
-    return Response(refused.refusal.status, refused.body(), TEXT if refused.refusal.shape is Shape.PLAIN else JSON, headers)
+    content_type = TEXT if refused.refusal.shape is Shape.PLAIN else JSON
+    return Response(refused.refusal.status, refused.body(), content_type, headers)
 
 
 def refusal_response(refusal: Refusal, text: str = "") -> Response:
@@ -173,7 +174,7 @@ def encode(response: Response, *, close: bool = False, head_only: bool = False) 
     """
     status, body = response.status, response.body
     if response.content_type is JSON and not response.headers and not close and not head_only and status != 204:
-        return b"%b%d\r\n\r\n%b" % (_json_head(status), len(body), body)  # nearly every answer: one copy, nothing looked at
+        return b"%b%d\r\n\r\n%b" % (_json_head(status), len(body), body)  # nearly every answer: one copy
     parts = [_STATUS_LINES.get(status) or _status_line(status)]
     if status != 204:
         parts.append(b"Content-Type: %b\r\nContent-Length: %d\r\n" % (response.content_type, len(body)))
@@ -187,7 +188,7 @@ def encode(response: Response, *, close: bool = False, head_only: bool = False) 
 def percent_decoded(raw: bytes) -> str:
     """Percent-decode once, as UTF-8. Raises ValueError on a bad escape or bad UTF-8: neither is ever passed through."""
     if b"%" not in raw:
-        return _utf8(raw)
+        return raw.decode("utf-8")
     first, *rest = raw.split(b"%")
     decoded = [first]
     for part in rest:
@@ -196,7 +197,7 @@ def percent_decoded(raw: bytes) -> str:
             raise ValueError("bad percent-encoding")
         decoded.append(byte)
         decoded.append(part[2:])
-    return _utf8(b"".join(decoded))
+    return b"".join(decoded).decode("utf-8")
 
 
 def parse_query(raw: bytes) -> dict[str, str]:
@@ -211,13 +212,6 @@ def parse_query(raw: bytes) -> dict[str, str]:
         except ValueError as error:
             raise BadQuery(f"query string: {error}") from None
     return pairs
-
-
-def _utf8(raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ValueError("bad UTF-8") from None
 
 
 def _status_line(status: int) -> bytes:

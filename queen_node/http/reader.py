@@ -1,7 +1,7 @@
 """From the bytes of one connection to requests. Every decision about what a client may send is here; nothing awaits.
 
-The connection feeds what it has read and takes `ready` requests in order. A `failure` is final: what was complete before it is
-still answered, then the refusal, then the connection closes. Parsing itself is llhttp's, through httptools.
+The connection feeds what it has read and takes `ready` requests in order. A `failure` is final: what was complete
+before it is still answered, then the refusal, then the connection closes. The parsing itself is llhttp's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from queen_node.errors import BAD_HTTP, BODY_TOO_LARGE, BODY_TOO_SLOW, ENCODED_B
 from queen_node.http.messages import Peer, Request
 
 HEAD_MAX_BYTES = 64 * 1024  # request line and headers; a head that comes in one read may exceed it by that read
-FRAMING_MAX_BYTES = 64 * 1024  # of a chunked body: what chunk sizes and trailers may take beyond the bytes of the body's limit
+READ_MAX_BYTES = 64 * 1024  # of one read: as small requests in a pipeline they take about 6 ms to parse
+FRAMING_MAX_BYTES = 1024 * 1024  # of a chunked body: what chunk sizes and trailers may take beyond the limit of a body
 
 _METHODS = {name.encode(): name for name in ("GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS")}
 
@@ -22,8 +23,8 @@ _METHODS = {name.encode(): name for name in ("GET", "POST", "DELETE", "PUT", "PA
 class RequestReader:
     """The parser of one connection.
 
-    ready: complete requests, oldest first. current: a request whose head is complete and whose body is not. failure: why no more
-    can be read. in_head: bytes of a head have come and not yet all.
+    ready: complete requests, oldest first. current: one whose head is complete and whose body is not. failure: why
+    no more can be read. in_head: bytes of a head have come and not yet all.
     """
 
     __slots__ = (
@@ -67,18 +68,20 @@ class RequestReader:
                 self._parser = httptools.HttpRequestParser(self)
                 if data:
                     continue
+            except httptools.HttpParserCallbackError:
+                raise  # a fault of ours, not of the client
             except httptools.HttpParserError as error:
                 if not (self.ready and not self.ready[-1].keep_alive):  # what follows a last request is nobody's
                     self.failure = self.failure or Refused(BAD_HTTP, f"not a well-formed HTTP request: {error}")
                 return
-            self._check_sizes(len(data))
+            if self.in_head or self.current is not None:
+                self._check_unfinished(len(data))
             return
 
     def fail_slow_body(self, min_bytes_per_s: int, window_s: int) -> None:
         """The body came more slowly than the client is allowed to."""
-        self.failure = Refused(
-            BODY_TOO_SLOW, f"the request's body came more slowly than {min_bytes_per_s} bytes a second over {window_s} s",
-        )
+        pace = f"{min_bytes_per_s} bytes a second over {window_s} s"
+        self.failure = Refused(BODY_TOO_SLOW, f"the request's body came more slowly than {pace}")
 
     # --- called by the parser
 
@@ -98,13 +101,20 @@ class RequestReader:
         method = parser.get_method()
         request = Request(_METHODS.get(method) or method.decode("ascii"), path, query, lowered, b"", self._peer)
         # A client of HTTP/1.0 expects a word that we never say before it reuses a connection.
-        request.keep_alive = parser.should_keep_alive() and (b"connection" not in lowered or parser.get_http_version() != "1.0")
+        request.keep_alive = parser.should_keep_alive() and (
+            b"connection" not in lowered or parser.get_http_version() != "1.0"
+        )
         self.current = request
+        self._fed_bytes = 0
+        if b"content-length" in lowered or b"transfer-encoding" in lowered:
+            self._check_body_by_head(lowered)
 
     def on_body(self, piece: bytes) -> None:
         if self.failure is None:
             self._body.append(piece)
             self._body_bytes += len(piece)
+            if self._body_bytes > self.max_body_bytes:  # only a chunked one: the others were refused by their head
+                self._refuse_body(f"more than {self.max_body_bytes}")
 
     def on_message_complete(self) -> None:
         request = self.current
@@ -123,3 +133,24 @@ class RequestReader:
         request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body.clear()
         self._body_bytes = 0
+
+    def _check_body_by_head(self, headers: dict[bytes, bytes]) -> None:
+        length = headers.get(b"content-length")
+        if length is not None and int(length) > self.max_body_bytes:
+            self._refuse_body(length.decode("ascii"))
+        elif headers.get(b"content-encoding", b"identity").lower() != b"identity" and length != b"0":
+            self.failure = Refused(ENCODED_BODY)  # PU-63
+        self.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
+
+    def _check_unfinished(self, read_bytes: int) -> None:
+        """Bound what a request may take up that does not end: a head, or the framing and trailers of a chunked body."""
+        self._fed_bytes += read_bytes
+        if self.in_head:
+            if self._fed_bytes > HEAD_MAX_BYTES:
+                self.failure = self.failure or Refused(HEAD_TOO_LARGE, limit=HEAD_MAX_BYTES, got=self._fed_bytes)
+        elif self._fed_bytes > self.max_body_bytes + FRAMING_MAX_BYTES:
+            self._refuse_body(f"{self._fed_bytes} with its framing")
+
+    def _refuse_body(self, got: str) -> None:
+        self._body.clear()
+        self.failure = self.failure or Refused(BODY_TOO_LARGE, limit=self.max_body_bytes, got=got)

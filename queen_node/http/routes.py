@@ -1,8 +1,8 @@
 """The one table of routes, and the walk that finds a request's row in it.
 
 Patterns: "/api/v1/timers/:queue/*key". A `:name` captures one segment, never an empty one; a `*name` captures all that
-follows, slashes included, never nothing (so "/timers/q/" is no route, TM-3). A fixed segment wins over `:name`, and that over
-`*name` (AD-21). Captured parts stay raw bytes: they are split first and decoded later, once (PA-2).
+follows, slashes included, never nothing ("/timers/q/" is no route, TM-3). A fixed segment wins over `:name`, and
+that over `*name` (AD-21). Captured parts stay raw bytes: they are split first and decoded later, once (PA-2).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from raft.invariants import must
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-# Runs when the head is complete, before any wait for the body: a Response refuses the call and the body stays unread. A hook that
-# has to wait (the hold of an admission) returns an awaitable.
+# Runs when the head is complete, before any wait for the body: a Response refuses the call and the body stays unread. A
+# hook that has to wait (the hold of an admission) returns an awaitable.
 BeforeBody = Callable[[Request], "Response | Awaitable[Response | None] | None"]
 
 DEPTH_MAX = 12  # segments of a pattern; bounds the walk whatever a client sends
@@ -106,33 +106,43 @@ def build_router(handlers: Mapping[str, Handler], hooks: Mapping[str, BeforeBody
 
 
 class _Step:
-    """One segment of the patterns below a common beginning."""
+    """One segment of the patterns below a common beginning. forks: more than one way may lead on from here."""
 
-    __slots__ = ("fixed", "here", "one", "rest")
+    __slots__ = ("fixed", "forks", "here", "one", "rest")
 
     def __init__(self) -> None:
         self.fixed: dict[bytes, _Step] = {}
         self.one: _Step | None = None
         self.here: dict[str, _Leaf] = {}
         self.rest: dict[str, _Leaf] = {}
+        self.forks = False
 
-    def find(self, method: str, segments: Sequence[bytes], at: int) -> _Leaf | None:
-        """The leaf of `segments[at:]`. Takes at most DEPTH_MAX nested steps: patterns are no deeper."""
-        if at == len(segments):
-            return self.here.get(method)
-        segment = segments[at]
-        step = self.fixed.get(segment)
-        if step is not None:
-            leaf = step.find(method, segments, at + 1)
+    def find(self, method: str, parts: Sequence[bytes], at: int) -> _Leaf | None:
+        """The leaf of `parts[at:]`. Takes at most DEPTH_MAX steps and, where patterns fork, as many steps back."""
+        step = self
+        while at < len(parts):
+            if step.forks:
+                return step.find_at_fork(method, parts, at)
+            segment = parts[at]
+            following = step.fixed.get(segment) or (step.one if segment else None)
+            if following is None:
+                return step.find_rest(method, parts, at)
+            step = following
+            at += 1
+        return step.here.get(method)
+
+    def find_at_fork(self, method: str, parts: Sequence[bytes], at: int) -> _Leaf | None:
+        """The same where more than one way leads on: a fixed segment first, then `:name`, then `*name`."""
+        segment = parts[at]
+        for step in (self.fixed.get(segment), self.one if segment else None):
+            leaf = None if step is None else step.find(method, parts, at + 1)
             if leaf is not None:
                 return leaf
-        if self.one is not None and segment:
-            leaf = self.one.find(method, segments, at + 1)
-            if leaf is not None:
-                return leaf
-        if self.rest and (segment or at + 1 < len(segments)):
-            return self.rest.get(method)
-        return None
+        return self.find_rest(method, parts, at)
+
+    def find_rest(self, method: str, parts: Sequence[bytes], at: int) -> _Leaf | None:
+        """The leaf whose `*name` takes all from `at` on, unless that is nothing."""
+        return self.rest.get(method) if parts[at] or at + 1 < len(parts) else None
 
 
 class _Leaf:
@@ -146,10 +156,12 @@ class _Leaf:
         self.rest_name: str | None = None
         self.rest_at = 0
 
-    def params(self, segments: Sequence[bytes]) -> dict[str, bytes]:
-        captured = {name: segments[place] for name, place in self.captures}
+    def params(self, parts: Sequence[bytes]) -> dict[str, bytes]:
+        captured = {}
+        for name, place in self.captures:
+            captured[name] = parts[place]
         if self.rest_name is not None:
-            captured[self.rest_name] = b"/".join(segments[self.rest_at :])
+            captured[self.rest_name] = b"/".join(parts[self.rest_at :])
         return captured
 
 
@@ -163,25 +175,27 @@ class Router:
         self._root = _Step()
         for route in self.routes:
             self._add(route)
+        _mark_forks(self._root)
 
     def find(self, request: Request) -> Route:
-        """The request's row, also kept in `request.route` with the captures in `request.params`; `nowhere` when there is none."""
+        """The request's row, or `nowhere`; also kept in `request.route`, with the captures in `request.params`."""
         method = request.method
         route = self._fixed.get((method, request.raw_path))
         if route is None:
-            segments = request.segments
-            leaf = self._root.find(method, segments, 0)
+            parts = request.raw_path.split(b"/")
+            leaf = None if parts[0] else self._root.find(method, parts, 1)
             if leaf is None:
                 route = self.nowhere
             else:
                 route = leaf.route
-                request.params = leaf.params(segments)
+                request.params = leaf.params(parts)
         request.route = route
         return route
 
     def _add(self, route: Route) -> None:
-        parts = route.pattern.split("/")[1:]
-        must(route.pattern.startswith("/") and len(parts) <= DEPTH_MAX, "a pattern that cannot be walked", pattern=route.pattern)
+        parts = route.pattern.split("/")
+        must(route.pattern.startswith("/"), "a pattern without a slash in front", pattern=route.pattern)
+        must(len(parts) <= DEPTH_MAX, "a pattern deeper than the walk", pattern=route.pattern)
         for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
             if not any(part.startswith((":", "*")) for part in parts):
                 key = (method, route.pattern.encode())
@@ -191,7 +205,7 @@ class Router:
 
     def _grow(self, method: str, route: Route, parts: Sequence[str]) -> None:
         step, leaf = self._root, _Leaf(route)
-        for place, part in enumerate(parts):
+        for place, part in enumerate(parts[1:], start=1):
             if part.startswith("*"):
                 must(place == len(parts) - 1, "a `*` capture before the end", pattern=route.pattern)
                 leaf.rest_name, leaf.rest_at = part[1:], place
@@ -204,6 +218,13 @@ class Router:
         leaves = step.here if leaf.rest_name is None else step.rest
         must(method not in leaves, "two rows for one route", method=method, pattern=route.pattern)
         leaves[method] = leaf
+
+
+def _mark_forks(step: _Step) -> None:
+    step.forks = bool(step.fixed) + (step.one is not None) + bool(step.rest) > 1
+    for below in (*step.fixed.values(), step.one):
+        if below is not None:
+            _mark_forks(below)
 
 
 async def no_such_route(request: Request) -> Response:

@@ -91,6 +91,7 @@ class Store:
         self._rows: dict[bytes, Row] = {}
         self._batch_order: list[bytes] = []  # keys of the batch, sorted when a scan needs them
         self._batch_ordered = 0  # how many keys of the batch `_batch_order` knows
+        self.positions: dict[bytes, bytes] = {}  # calendar kind -> nothing stands below this key: hints of calendar.py
         stored = engine.get(self._prefix + META)
         self.meta = msgspec.msgpack.decode(stored, type=Meta) if stored is not None else Meta()
 

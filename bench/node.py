@@ -1,0 +1,147 @@
+"""Servers that a bench starts and ends: the node, and the bare echo."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from bench.http import BadAnswer, Client
+from bench.machine import cpu_s, resident_bytes
+
+ROOT = Path(__file__).parent.parent
+START_S_MAX = 120.0
+STOP_S_MAX = 60.0
+LOOK_EVERY_S = 0.01
+
+# What would else refuse the load: the default write rate of a tenant answers 429 above 100 calls a second.
+OPEN_RATES = {"QUEEN_KV_WRITE_RATE": "1000000", "QUEEN_KV_WRITE_BURST": "1000000"}
+
+
+class ServerFailed(Exception):
+    """A server did not start, or ended by itself."""
+
+
+def free_port() -> int:
+    """A port of the loopback address on which nothing listens now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Server:
+    """A server process with its output in a file. Leaving its `with` kills it."""
+
+    def __init__(self, command: list[str], port: int, log: Path, environment: Mapping[str, str]) -> None:
+        self.port = port
+        self._log = log
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def cpu_s(self) -> float:
+        return cpu_s(self.pid)
+
+    @property
+    def resident_bytes(self) -> int:
+        return resident_bytes(self.pid)
+
+    def must_live(self) -> None:
+        """Raises ServerFailed, with the last line of its output, when it has ended."""
+        code = self._process.poll()
+        if code is not None:
+            said = self._log.read_text(errors="replace").strip().splitlines()
+            raise ServerFailed(f"exit code {code}: {said[-1] if said else 'it said nothing'}")
+
+    def kill(self) -> None:
+        """kill -9, and waits for its end."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, and waits for an orderly end. Raises ServerFailed when it doesn't come."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ServerFailed(f"no orderly stop within {STOP_S_MAX:.0f} s") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+class Node(Server):
+    """A node on a data folder."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        """Starts it and does not wait. settings: beside OPEN_RATES, over the defaults."""
+        folder.mkdir(parents=True, exist_ok=True)
+        port = free_port()
+        environment = {
+            "PORT": str(port),
+            "QUEEN_BIND_ADDR": "127.0.0.1",
+            "QUEEN_RAFT_DIR": str(folder / "data"),
+            "LOG_LEVEL": "warning",
+            **OPEN_RATES,
+            **(settings or {}),
+        }
+        self.data = folder / "data"
+        super().__init__([sys.executable, "-P", "-m", "queen_node"], port, folder / "node.log", environment)
+
+    def wait_until_healthy(self) -> Self:
+        """Raises ServerFailed when it ends, or is not healthy within START_S_MAX."""
+        deadline = time.monotonic() + START_S_MAX
+        while time.monotonic() < deadline:
+            self.must_live()
+            try:
+                with Client(self.port, timeout_s=5) as client:
+                    if client.call("GET", "/health").status == 200:
+                        return self
+            except (OSError, BadAnswer):
+                pass  # not listening yet, or not serving
+            time.sleep(LOOK_EVERY_S)
+        raise ServerFailed(f"not healthy within {START_S_MAX:.0f} s")
+
+    def metrics(self) -> str:
+        """The text of /metrics/prometheus. Raises OSError and BadAnswer."""
+        with Client(self.port) as client:
+            answer = client.call("GET", "/metrics/prometheus")
+        if answer.status != 200:
+            raise BadAnswer(f"/metrics/prometheus answered {answer.status}")
+        return answer.body.decode()
+
+
+class Echo(Server):
+    """The bare echo (bench/echo.py)."""
+
+    def __init__(self, folder: Path) -> None:
+        port = free_port()
+        super().__init__([sys.executable, "-m", "bench.echo", str(port)], port, folder / "echo.log", {})
+
+    def wait_until_listening(self) -> Self:
+        """Raises ServerFailed."""
+        deadline = time.monotonic() + START_S_MAX
+        while time.monotonic() < deadline:
+            self.must_live()
+            try:
+                with Client(self.port):
+                    return self
+            except OSError:
+                time.sleep(LOOK_EVERY_S)
+        raise ServerFailed("the echo does not listen")

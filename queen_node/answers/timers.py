@@ -1,0 +1,167 @@
+"""Answers of the timer routes: results of a call, and the reads (timers.md 2, 3, 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from queen_node import errors
+from queen_node.answers import result
+from queen_node.ids import uuid_text
+from queen_node.state.keys import TIMER, after, named
+from queen_node.state.store import FrozenStore
+from queen_node.state.timer_rows import Timer, read_place, timer_key
+from queen_node.state.timers import OperationResult, TimersAnswer, Verdict, find, timer_at
+from queen_node.times import micros_text
+
+Reader = Generator[None, None, bytes]
+
+# A reader yields when it has done about a millisecond's work: 500 rows, or fewer that are large.
+SLICE_COST = 1 << 20
+ROW_COST = 2048
+
+_encode = msgspec.json.encode
+
+
+class _Scheduled(msgspec.Struct):
+    ok: bool
+    status: str
+    queue: str
+    timerKey: str
+    txn: str
+    messageId: str
+    deliverAt: str
+
+
+class _Cancelled(msgspec.Struct):
+    ok: bool
+    status: str
+    queue: str
+    timerKey: str
+    txn: str | None
+
+
+class _Pending(msgspec.Struct):
+    """A row of the list (TM-41)."""
+
+    queue: str
+    timerKey: str
+    partition: str
+    deliverAt: str
+    txn: str
+    messageId: str
+    payloadZstd: bool
+    encrypted: bool
+    producerSub: str | None
+    attempts: int
+    lastError: str | None
+    claimed: bool
+    createdAt: str
+    updatedAt: str
+
+
+class _Found(_Pending):
+    """The answer of a peek (TM-40): a row, its payload, and that it was found."""
+
+    payload: bytes  # base64 on the wire
+    found: bool
+
+
+class _Page(msgspec.Struct):
+    rows: list[_Pending]
+    truncated: bool
+    nextAfter: str | None
+
+
+TAKES_NO_CLEAR_TEXT = replace(errors.ENCRYPTION_KEY_MISSING, shape=errors.Shape.FAMILY)  # TM-24
+_STATUS = {verdict: verdict.name.lower() for verdict in Verdict}
+_NOT_FOUND = result(200, b'{"found":false}')
+
+
+def render_timers(answer: TimersAnswer) -> bytes:
+    """The result of a TIMERS command (TM-16); the bare object for the DELETE route (TM-30)."""
+    one, results = answer
+    if isinstance(results, int):
+        refused = errors.Refused(TAKES_NO_CLEAR_TEXT, operation=results)
+        return result(refused.refusal.status, refused.body())
+    if one:
+        return result(200, _encode(_operation(results[0])))
+    return result(200, b'{"results":' + _encode([_operation(each) for each in results]) + b"}")
+
+
+def _operation(operation_result: OperationResult) -> _Scheduled | _Cancelled:
+    verdict, queue, key, txn, message_id, deliver_at_us = operation_result
+    if verdict is Verdict.SCHEDULED or verdict is Verdict.RESCHEDULED:
+        return _Scheduled(
+            True, _STATUS[verdict], queue.decode(), key.decode(), (txn or b"").decode(), uuid_text(message_id),
+            micros_text(deliver_at_us))
+    return _Cancelled(
+        verdict is Verdict.CANCELLED, _STATUS[verdict], queue.decode(), key.decode(),
+        None if txn is None else txn.decode())
+
+
+def read_peek(view: FrozenStore, fields: Sequence[Any]) -> Reader:
+    """One timer: queue, key (TM-40). What is not pending is 200 `{"found":false}`."""
+    queue, key = fields
+    yield from ()
+    found = find(view, queue, key)
+    if found is None:
+        return _NOT_FOUND
+    timer, created_at_us = found
+    row = msgspec.structs.asdict(_pending(timer, created_at_us))
+    return result(200, _encode(_Found(**row, payload=timer.payload, found=True)))
+
+
+def read_list(view: FrozenStore, fields: Sequence[Any]) -> Reader:
+    """Pending timers of a queue in byte order of their keys: queue, after (exclusive, empty: none), limit (TM-41)."""
+    queue, after_key, limit = fields
+    start = timer_key(queue, after_key) + (b"\x00" if after_key else b"")
+    end = after(TIMER + named(queue))
+    rows: list[_Pending] = []
+    truncated, cost = False, 0
+    for _key, stored in view.iterate(start, end):
+        if len(rows) == limit:
+            truncated = True
+            break
+        rows.append(_pending(timer_at(view.get, stored), read_place(stored).created_at_us))
+        cost += 4 * ROW_COST + len(stored)  # four: it is looked up in the calendar and written out
+        if cost >= SLICE_COST:
+            cost = 0
+            yield
+    return result(200, _encode(_Page(rows, truncated, rows[-1].timerKey if truncated else None)))
+
+
+def read_count(view: FrozenStore, fields: Sequence[Any]) -> Reader:
+    """How many timers of a queue have keys that begin with a prefix: queue, prefix (TM-42)."""
+    queue, prefix = fields
+    start = timer_key(queue, prefix)
+    count, cost = 0, 0
+    for _key, stored in view.iterate(start, after(start)):
+        count += 1
+        cost += ROW_COST + len(stored)
+        if cost >= SLICE_COST:
+            cost = 0
+            yield
+    return result(200, b'{"count":%d}' % count)
+
+
+def _pending(timer: Timer, created_at_us: int) -> _Pending:
+    return _Pending(
+        queue=timer.queue.decode(),
+        timerKey=timer.key.decode(),
+        partition=timer.partition.decode(),
+        deliverAt=micros_text(timer.deliver_at_us),
+        txn=timer.txn.decode(),
+        messageId=uuid_text(timer.message_id),
+        payloadZstd=False,
+        encrypted=False,
+        producerSub=None if timer.producer_sub is None else timer.producer_sub.decode(),
+        attempts=timer.attempts,
+        lastError=None if timer.last_error is None else timer.last_error.decode(),
+        claimed=False,
+        createdAt=micros_text(created_at_us),
+        updatedAt=micros_text(timer.updated_at_us),
+    )

@@ -1,0 +1,64 @@
+"""Which handlers stand behind the routes: the one place where the doors meet the broker."""
+
+from __future__ import annotations
+
+import trio
+
+from queen_node import config
+from queen_node.broker import Broker
+from queen_node.figures import Figures
+from queen_node.http.handlers.ack import AckHandlers
+from queen_node.http.handlers.configure import ConfigureHandlers
+from queen_node.http.handlers.deadletters import DeadLetterHandlers
+from queen_node.http.handlers.operations import HealthView, Operations, ReadyLimits
+from queen_node.http.handlers.pop import PopHandlers
+from queen_node.http.handlers.push import PushHandlers
+from queen_node.http.handlers.timer_calls import TimerLimits
+from queen_node.http.handlers.timers import TimerHandlers
+from queen_node.http.routes import Router, build_router
+from queen_node.ids import IdMint
+from queen_node.metrics import Metrics
+from queen_node.quotas import Quotas, Rate
+
+VERSION = "0.1.0"
+
+
+def build_doors(
+    settings: config.Settings, broker: Broker, view: HealthView, metrics: Metrics, figures: Figures,
+) -> Router:
+    """The router with every handler of this release."""
+    ids = IdMint()
+    call_ms, push_ms = settings.call_timeout_ms, settings.pop_timeout_ms
+    operations = Operations(
+        view, metrics, ReadyLimits(lag_ms=settings.ready_lag_ms, quorum_ms=settings.ready_quorum_ms), VERSION)
+    timers = TimerHandlers(
+        broker, ids,
+        Quotas(
+            reads=Rate(settings.kv_read_rate, settings.kv_read_burst),
+            writes=Rate(settings.kv_write_rate, settings.kv_write_burst),
+            clock_s=trio.current_time),
+        TimerLimits(
+            operations_max=settings.timers_max_ops_per_call, payload_max_bytes=settings.timers_max_payload_bytes,
+            horizon_ms=settings.timers_max_horizon_s * 1000, command_max_bytes=settings.entry_max_bytes),
+        firing=lambda: settings.timer_tick_ms > 0, timeout_ms=call_ms, on_rejected=figures.rejected)
+    pushes = PushHandlers(broker, ids, timeout_ms=push_ms)
+    pops = PopHandlers(broker, ids, wait_default_ms=push_ms, subscription_mode=settings.subscription_mode)
+    acks = AckHandlers(broker, ids, timeout_ms=call_ms)
+    router = build_router(
+        {
+            **operations.handlers(),
+            "timers_batch": timers.apply,
+            "timers_cancel": timers.cancel,
+            "timers_peek": timers.peek,
+            "timers_list": timers.look,
+            "push": pushes.push,
+            "pop_queue": pops.pop_queue,
+            "pop_partition": pops.pop_partition,
+            "ack": acks.ack,
+            "ack_batch": acks.ack_batch,
+            "lease_extend": acks.extend,
+            "configure": ConfigureHandlers(broker, ids, timeout_ms=call_ms).configure,
+            "dlq_list": DeadLetterHandlers(broker, timeout_ms=call_ms).list,
+        },
+        {"push": pushes.before_push})
+    return router

@@ -1,0 +1,92 @@
+"""From what the actors know to the numbers of `Metrics`: tallies of entries, batches of the log, gauges at a scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from queen_node.group_actor import GroupActor
+from queen_node.keeper import Keeper
+from queen_node.metrics import Metrics
+from queen_node.state import timers
+from queen_node.state.rocks import RocksEngine
+from queen_node.state.step import Tally
+from raft.log_writer import LogWriter
+
+DUE_COUNTED_MAX = 1000  # a scrape must be quick: beyond these the number of due timers only says "at least so many"
+
+
+class Figures:
+    """Fills `metrics`. Nothing here decides anything."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+
+    def count(self, tally: Tally) -> None:
+        """What an applied entry did."""
+        metrics = self.metrics
+        metrics.push_messages += tally.pushed - tally.fired
+        metrics.pop_messages += tally.popped
+        metrics.ack_messages += tally.acked
+        metrics.pop_handed_back += tally.handed_back
+        metrics.leases_expired += tally.leases_expired
+        metrics.timers_scheduled += tally.scheduled
+        metrics.timers_cancelled["cancelled"] += tally.cancelled
+        fired = metrics.timers_fired
+        fired["appended"] += tally.fired
+        fired["duplicate"] += tally.timer_duplicates
+        fired["dead_lettered"] += tally.timer_dead_letters
+        failures = tally.timer_failures + tally.timer_failures_transient
+        fired["retried"] += failures - tally.timer_dead_letters
+        metrics.timers_fire_failures["permanent"] += tally.timer_failures
+        metrics.timers_fire_failures["transient"] += tally.timer_failures_transient
+        for lag_us in tally.fire_lag_us:
+            metrics.timers_fire_lag_s.observe(lag_us / 1_000_000)
+
+    def rejected(self, reason: str) -> None:
+        """A POST of timers was refused."""
+        rejected = self.metrics.timers_schedule_rejected
+        rejected[reason] = rejected.get(reason, 0) + 1
+
+    def wrote(self, write_count: int, entry_count: int, data_bytes: int, seconds: float) -> None:
+        """A batch of the log is durable (`raft.log_writer.LogObserver`)."""
+        self.metrics.wal_fsync_s.observe(seconds)
+        self.metrics.wal_batch_entries.observe(entry_count)
+        self.metrics.raft_proposals += entry_count
+
+    def tidied(self, seconds: float) -> None:
+        """A segment was begun or removed: counted with the batches, whose successor had to wait for it."""
+        self.metrics.wal_fsync_s.observe(seconds)
+
+    def gauges(
+        self, actor: GroupActor, keeper: Keeper, log_writer: LogWriter, engine: RocksEngine, wall_us: Callable[[], int],
+    ) -> Callable[[], None]:
+        """What brings the gauges up to date before a scrape, reading what is committed."""
+
+        def read() -> None:
+            metrics, group = self.metrics, actor.group
+            store, core, clock = group.machine.store, group.raft.core, group.raft.clock
+            counters = store.counters()
+            now_us = clock.now_us()
+            metrics.timers_pending = counters.timers_pending
+            metrics.leases_live = counters.leases_live
+            metrics.dlq_depth = counters.dead_letters
+            metrics.parked_polls = len(group.pops)
+            if not store.batch_count:  # between two slices of an entry the calendar is not anybody's to read
+                metrics.timers_due, late_us = timers.due_figures(store, now_us, DUE_COUNTED_MAX)
+                metrics.timers_oldest_late_s = late_us / 1_000_000
+            metrics.raft_index = {
+                "log": core.log.last_index, "committed": core.commit_index, "applied": core.applied_index,
+                "durable": keeper.durable_index[group.raft.life],
+            }
+            failed = actor.poisoned is not None
+            leading = group.raft.may_propose and not failed
+            metrics.raft_groups = {
+                "leading": int(leading), "following": int(not leading and not failed), "quiet": 0, "failed": int(failed)}
+            metrics.raft_inflight = core.log.last_index - core.applied_index
+            metrics.raft_storage_full = int(keeper.storage_full)
+            metrics.store_bytes = engine.size_bytes()
+            metrics.clock_offset_s = (wall_us() - now_us) / 1_000_000
+            metrics.inbox_depth = {"group": len(actor.inbox), "log": log_writer.waiting_count}
+            metrics.inbox_peak = {"group": actor.inbox.peak}
+
+        return read

@@ -1,0 +1,180 @@
+"""GET /api/v1/pop/queue/…: what a call asks for, its command, its answer (pop-ack.md 1, 2, 4)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from queen_node import commands
+from queen_node.answers import read_result
+from queen_node.broker import Broker, Unavailable
+from queen_node.errors import NAME_TOO_LONG, POP_BAD_PARAMETER, POP_NO_LEADER, POP_UNAVAILABLE, Refused
+from queen_node.http.messages import BadPath, BadQuery, Request, Response
+from queen_node.ids import IdMint
+from queen_node.state.claims import PARTITIONS_MAX
+from queen_node.state.groups import MODE_ALL, MODE_NEW, MODE_TIME, QUEUE_MODE
+
+NAMES_BYTES_MAX = 411  # queue and the longer of partition and group; the tenant's 36 of PU-21 are taken off
+BATCH_DEFAULT, PARTITIONS_DEFAULT = 200, 1
+BATCH_MAX = 1_000_000  # above it a number is only a number; the state has bounds of its own
+WAIT_MAX_MS = 60_000
+LEASE_MAX_S = 86_400
+ANSWER_MAX_BYTES = 8 << 20  # of payload (PA-13)
+AUTOPILOT_CHOOSES = 0  # in the command: batch or partitions by the law of PA-41
+
+_NEW_WORDS = frozenset({"new", "new-only", "latest"})
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_LATEST_MS = 253_402_300_799_999  # the year 9999, as far as ISO-8601 reaches
+
+
+class PopHandlers:
+    """Answers pops of one queue.
+
+    wait_default_ms: of a long poll that names no timeout (PA-1). subscription_mode: where a group starts whose first
+    pop says nothing of it, in the words of `subscriptionMode` (PA-30).
+    """
+
+    def __init__(
+        self, broker: Broker, ids: IdMint, *, wait_default_ms: int = 30_000, subscription_mode: str = "new",
+    ) -> None:
+        self._broker, self._ids = broker, ids
+        self._wait_default_ms, self._subscription_mode = wait_default_ms, subscription_mode
+
+    async def pop_queue(self, request: Request) -> Response:
+        """The broker chooses the partitions. Raises Refused."""
+        return await self._pop(request, None)
+
+    async def pop_partition(self, request: Request) -> Response:
+        """Exactly one partition. Raises Refused."""
+        return await self._pop(request, _name(request, "partition"))
+
+    async def _pop(self, request: Request, partition: bytes | None) -> Response:
+        queue = _name(request, "queue")
+        try:
+            query = request.query
+        except BadQuery as error:
+            raise Refused(POP_BAD_PARAMETER, str(error)) from None
+        group = query.get("consumerGroup", "").encode() or QUEUE_MODE
+        names_bytes = len(queue) + max(len(partition or b""), len(group))
+        if names_bytes > NAMES_BYTES_MAX:
+            raise Refused(NAME_TOO_LONG, limit=NAMES_BYTES_MAX, got=names_bytes)
+        if b"\x00" in group:
+            raise Refused(POP_BAD_PARAMETER, "U+0000 in a name", field="consumerGroup")
+        mode, from_us = self._start(query)
+        autopilot = _boolean(query, "autopilot") and partition is None
+        lease_s = _positive(query, "leaseSeconds")
+        commit = _commits_on_delivery(query)
+        lease_id = self._ids.uuid7()
+        command = commands.pop(
+            self._ids.uuid7(),
+            lease_id=lease_id,
+            queue=queue,
+            partition=partition,
+            group=group,
+            mode=mode,
+            from_us=from_us,
+            batch=min(_positive(query, "batch") or (AUTOPILOT_CHOOSES if autopilot else BATCH_DEFAULT), BATCH_MAX),
+            partitions=1 if partition is not None else min(
+                _positive(query, "partitions") or (AUTOPILOT_CHOOSES if autopilot else PARTITIONS_DEFAULT),
+                PARTITIONS_MAX),
+            lease_ms=None if lease_s is None else min(lease_s, LEASE_MAX_S) * 1000,
+            commit_on_delivery=commit,
+            max_bytes=ANSWER_MAX_BYTES,
+        )
+        wait_ms = self._wait_ms(query)
+        try:
+            raw = await self._broker.pop(
+                command, lease_id=lease_id, queue=queue, group=group, partition=partition, wait_ms=wait_ms,
+                client_gone=request.client_gone)
+        except Unavailable as error:
+            raise Refused(POP_NO_LEADER if error.code == "no_leader" else POP_UNAVAILABLE) from None
+        status, body = read_result(raw)
+        if commit or status != 200:
+            return Response(status, body)
+
+        async def hand_back() -> None:
+            await self._broker.hand_back(lease_id)
+
+        return Response(status, body, on_undelivered=hand_back)
+
+    def _wait_ms(self, query: Mapping[str, str]) -> int | None:
+        """How long a long poll waits; None: it does not (PA-20). A bad `timeout` is refused either way."""
+        timeout_ms = _whole(query, "timeout")
+        if not _boolean(query, "wait"):
+            return None
+        return self._wait_default_ms if timeout_ms is None else min(max(timeout_ms, 0), WAIT_MAX_MS)
+
+    def _start(self, query: Mapping[str, str]) -> tuple[str, int]:
+        """(mode, from) of the group, should this pop be its first (PA-30)."""
+        since = query.get("subscriptionFrom", "")
+        if since == "now":
+            return MODE_NEW, 0
+        if since:
+            from_us = parse_time_us(since)
+            if from_us is None:
+                raise Refused(
+                    POP_BAD_PARAMETER, "must be now, an ISO-8601 time or epoch milliseconds", field="subscriptionFrom",
+                    got=since[:64])
+            return MODE_TIME, from_us
+        word = query.get("subscriptionMode", "") or self._subscription_mode
+        return (MODE_NEW if word in _NEW_WORDS else MODE_ALL), 0
+
+
+def parse_time_us(text: str) -> int | None:
+    """A time that a client wrote, in µs since 1970: ISO-8601, no offset meaning UTC, or epoch milliseconds.
+
+    None when it is neither; a time before 1970 counts as 1970.
+    """
+    if _WHOLE.fullmatch(text):
+        return min(max(int(text), 0), _LATEST_MS) * 1000
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        since_1970 = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+    return max((since_1970.days * 86_400 + since_1970.seconds) * 1_000_000 + since_1970.microseconds, 0)
+
+
+def _name(request: Request, part: str) -> bytes:
+    """A name in the path."""
+    try:
+        name = request.text(part)
+    except BadPath as error:
+        raise Refused(POP_BAD_PARAMETER, str(error)) from None
+    if "\x00" in name:
+        raise Refused(POP_BAD_PARAMETER, "U+0000 in a name", field=part)
+    return name.encode()
+
+
+def _whole(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if not text:
+        return None
+    if not _WHOLE.fullmatch(text):
+        raise Refused(POP_BAD_PARAMETER, "must be a whole number", field=name, got=text[:64])
+    return int(text)
+
+
+def _positive(query: Mapping[str, str], name: str) -> int | None:
+    """A number; none or less counts as absent (PA-1)."""
+    number = _whole(query, name)
+    return number if number is not None and number > 0 else None
+
+
+def _boolean(query: Mapping[str, str], name: str) -> bool:
+    text = query.get(name)
+    if not text:
+        return False
+    value = _BOOLEANS.get(text.lower())
+    if value is None:
+        raise Refused(POP_BAD_PARAMETER, "must be true or false", field=name, got=text[:64])
+    return value
+
+
+def _commits_on_delivery(query: Mapping[str, str]) -> bool:
+    """`autoAck` is the old name; the new one decides when both are sent."""
+    return _boolean(query, "commitOnDelivery" if query.get("commitOnDelivery") else "autoAck")

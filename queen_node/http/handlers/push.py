@@ -1,0 +1,221 @@
+"""POST /api/v1/push: what a call must fulfil, its command or commands, its answer (push.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+import structlog
+import trio
+
+from queen_node import commands
+from queen_node.answers import read_result
+from queen_node.answers.push import DUPLICATE, PushResult
+from queen_node.broker import Broker, Lane, Unavailable
+from queen_node.commands import PayloadFlag, PushItem
+from queen_node.errors import (
+    BAD_REQUEST,
+    BINARY_PUSH,
+    NAME_TOO_LONG,
+    NO_LEADER,
+    RETRY,
+    TIMEOUT,
+    Refused,
+)
+from queen_node.http.handlers.push_body import NO_TRACE, SLICE_BYTES, Item, decode, decode_in_slices
+from queen_node.http.messages import Request, Response, refusal_response
+from queen_node.ids import IdMint, uuid_text
+
+log = structlog.get_logger(__name__)
+
+NAMES_BYTES_MAX = 411  # queue and partition; the tenant's 36 of PU-21 are taken off
+TRANSACTION_ID_BYTES_MAX = 65_535
+PART_ITEMS_MAX = 256  # of one command: applying it must not hold the loop (PU-43, M-50)
+PART_BYTES_MAX = 1 << 20  # M-51
+ITEM_OVERHEAD_BYTES = 64  # message id, heads and lengths of an item in a command, rounded up
+DEFAULT_PARTITION = "Default"
+BINARY_TYPE = b"application/x-queen-push"
+BINARY_MAGIC = b"QPB1"
+DECLINES_LOGGED_EVERY_S = 60.0  # a buffered client repeats a declined batch every 250 ms for ever (PU-62)
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_REFUSAL_OF = {"timeout": TIMEOUT, "retry": RETRY, "no_leader": NO_LEADER}
+
+Part = tuple[bytes, tuple[bytes, ...]]  # a command, and the queue of each of its items
+
+
+class PushHandlers:
+    """Answers pushes. timeout_ms: how long a call waits for its outcome; monotonic_s: for the pace of log lines."""
+
+    def __init__(
+        self, broker: Broker, ids: IdMint, *, timeout_ms: int = 30_000,
+        monotonic_s: Callable[[], float] = trio.current_time,
+    ) -> None:
+        self._broker, self._ids, self._timeout_ms, self._monotonic_s = broker, ids, timeout_ms, monotonic_s
+        self._decline_logged_s = float("-inf")
+        self.binary_declined = 0  # for the metrics (PU-60)
+
+    def before_push(self, request: Request) -> Response | Awaitable[Response | None]:
+        """Before the body is read: decline binary bodies by their type, and wait for admission by Content-Length."""
+        content_type = request.header(b"content-type")
+        if content_type is not None and content_type.strip().lower().startswith(BINARY_TYPE):
+            return self._decline()
+        return self._admit(request.header(b"content-length"))
+
+    async def push(self, request: Request) -> Response:
+        """Append the items of a call. Raises Refused."""
+        body = request.body
+        if body.startswith(BINARY_MAGIC):
+            return self._decline()
+        if len(body) <= SLICE_BYTES:
+            items = self._command_items(decode(body), 0)
+        else:
+            items = []
+            for some in decode_in_slices(body):
+                for start in range(0, len(some), PART_ITEMS_MAX):
+                    items += self._command_items(some[start : start + PART_ITEMS_MAX], len(items))
+                    await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()
+        if not items:
+            return Response(201, b"[]")
+        if len(items) > PART_ITEMS_MAX or len(body) > PART_BYTES_MAX:
+            return await self._push_in_parts(items)
+        command = commands.push(self._ids.uuid7(), items)
+        try:
+            raw = await self._broker.write(
+                command, timeout_ms=self._timeout_ms, lane=Lane.PUSHES, queues=tuple([item[0] for item in items]))
+        except Unavailable as error:
+            raise Refused(_REFUSAL_OF[error.code]) from None
+        return Response(*read_result(raw))
+
+    async def _push_in_parts(self, items: Sequence[PushItem]) -> Response:
+        """X"""
+        parts, twin_of = await self._parts(items)
+        try:
+            raws = await self._broker.write_all(parts, timeout_ms=self._timeout_ms, lane=Lane.PUSHES)
+        except Unavailable:
+            # Whatever it says of one part, another may have been written.
+            raise Refused(TIMEOUT) from None
+        results: list[PushResult] = []  # in the order of the call
+        for raw in raws:
+            status, body = read_result(raw)
+            if status != 201:
+                return Response(status, body)
+            for result in _results.decode(body):
+                _add_twins(results, twin_of)
+                result.index = len(results)
+                results.append(result)
+            await trio.lowlevel.checkpoint()
+        _add_twins(results, twin_of)
+        return Response(201, await _encode_slowly(results))
+
+    async def _parts(self, items: Sequence[PushItem]) -> tuple[list[Part], dict[int, int]]:
+        """The commands of a large call, and which items repeat an earlier one: index -> index of the first."""
+        parts: list[Part] = []
+        firsts: dict[tuple[bytes, bytes, bytes], int] = {}
+        twin_of: dict[int, int] = {}
+        part: list[PushItem] = []
+        part_bytes = 0
+        for index, item in enumerate(items):
+            queue, partition, transaction_id, _, payload, *_ = item
+            first = firsts.setdefault((queue, partition, transaction_id), index)
+            if first != index:
+                twin_of[index] = first
+                continue
+            item_bytes = len(queue) + len(partition) + len(transaction_id) + len(payload) + ITEM_OVERHEAD_BYTES
+            if part and (len(part) == PART_ITEMS_MAX or part_bytes + item_bytes > PART_BYTES_MAX):
+                parts.append(self._part(part))
+                await trio.lowlevel.checkpoint()
+                part, part_bytes = [], 0
+            part.append(item)
+            part_bytes += item_bytes
+        parts.append(self._part(part))
+        return parts, twin_of
+
+    def _part(self, items: Sequence[PushItem]) -> Part:
+        return commands.push(self._ids.uuid7(), items), tuple([item[0] for item in items])
+
+    def _command_items(self, items: Sequence[Item], first_index: int) -> list[PushItem]:
+        """Items as they stand in a command. Raises Refused: names first, then the other fields (push.md 9)."""
+        queue_text = partition_text = None
+        queue = partition = b""
+        names = []
+        for index, item in enumerate(items, first_index):
+            if item.queue != queue_text or item.partition != partition_text:
+                queue_text, partition_text = item.queue, item.partition
+                queue, partition = _names(queue_text, partition_text, index)
+            names.append((queue, partition))
+        mint = self._ids.uuid7
+        built: list[PushItem] = []
+        for index, item in enumerate(items, first_index):
+            message_id = mint()
+            if item.transactionId:
+                transaction_id = item.transactionId.encode()
+                if len(transaction_id) > TRANSACTION_ID_BYTES_MAX:
+                    raise Refused(
+                        BAD_REQUEST, "too long", operation=index, field="transactionId",
+                        limit=TRANSACTION_ID_BYTES_MAX, got=len(transaction_id))
+            else:  # an empty one counts as absent (PU-14)
+                transaction_id = uuid_text(message_id).encode()
+            trace_id = None if item.traceId is NO_TRACE else _trace_id(item.traceId)
+            queue, partition = names[index - first_index]
+            built.append((
+                queue, partition, transaction_id, message_id, bytes(item.payload), PayloadFlag.JSON, trace_id, None))
+        return built
+
+    async def _admit(self, content_length: bytes | None) -> Response | None:
+        await self._broker.admit(int(content_length) if content_length and content_length.isdigit() else 0)
+        return None
+
+    def _decline(self) -> Response:
+        """A binary body: nothing of it is read further (PU-60). Cheap, and silent but for one line a minute (PU-62)."""
+        self.binary_declined += 1
+        now_s = self._monotonic_s()
+        if now_s - self._decline_logged_s >= DECLINES_LOGGED_EVERY_S:
+            self._decline_logged_s = now_s
+            log.warning("binary push declined", declined=self.binary_declined)
+        return refusal_response(BINARY_PUSH)
+
+
+def _names(queue_text: str, partition_text: str | None, index: int) -> tuple[bytes, bytes]:
+    """Queue and partition of an item as bytes. Raises Refused (PU-21)."""
+    queue = queue_text.encode()
+    partition = DEFAULT_PARTITION.encode() if partition_text is None else partition_text.encode()
+    for field, name in (("queue", queue), ("partition", partition)):
+        if not name:
+            raise Refused(BAD_REQUEST, "must not be empty", operation=index, field=field)
+        if b"\0" in name:
+            raise Refused(BAD_REQUEST, "must not hold U+0000", operation=index, field=field)
+    if len(queue) + len(partition) > NAMES_BYTES_MAX:
+        raise Refused(NAME_TOO_LONG, operation=index, limit=NAMES_BYTES_MAX, got=len(queue) + len(partition))
+    return queue, partition
+
+
+def _trace_id(raw: msgspec.Raw) -> bytes | None:
+    """The 16 bytes of a trace id; None when it is no UUID, which fails no call (PU-13)."""
+    try:
+        text = msgspec.json.decode(raw, type=str)
+    except msgspec.DecodeError:
+        return None
+    return bytes.fromhex(text.replace("-", "")) if _UUID.fullmatch(text) else None
+
+
+def _add_twins(results: list[PushResult], twin_of: dict[int, int]) -> None:
+    """Answer the items that come next in the call as long as they repeat earlier ones."""
+    while (first := twin_of.get(len(results))) is not None:
+        original = results[first]
+        results.append(PushResult(
+            len(results), original.message_id, original.transaction_id, original.queueName, DUPLICATE, original.offset))
+
+
+async def _encode_slowly(results: Sequence[PushResult]) -> bytes:
+    """The results as one JSON array, the loop left free in between."""
+    pieces = []
+    for start in range(0, len(results), PART_ITEMS_MAX):
+        pieces.append(msgspec.json.encode(results[start : start + PART_ITEMS_MAX])[1:-1])
+        await trio.lowlevel.checkpoint()
+    return b"[%b]" % b",".join(pieces)
+
+
+_results = msgspec.json.Decoder(list[PushResult])

@@ -1,0 +1,261 @@
+"""The timer routes (timers.md 1 to 4): requests in, commands and queries out, answers back.
+
+What an operation must look like stands in `timer_calls.py`; what becomes of it is decided where its entry applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from queen_node import commands, errors, queries
+from queen_node.answers import read_result
+from queen_node.broker import Broker, Lane, Unavailable
+from queen_node.commands import TimerOp
+from queen_node.errors import Refusal, Refused
+from queen_node.http.handlers.timer_calls import (
+    BODY_MAX_BYTES,
+    SLICE_BYTES,
+    Call,
+    ExactCall,
+    TimerLimits,
+    check_lengths,
+    check_name,
+    read_in_slices,
+    read_quickly,
+)
+from queen_node.http.messages import BadPath, BadQuery, Request, Response, refused_response
+from queen_node.http.routes import Level, Route
+from queen_node.ids import IdMint
+from queen_node.queries import Query
+from queen_node.quotas import Quotas
+
+LIST_LIMIT = 100
+LIST_LIMIT_MAX = 1000
+PREFIX_MAX_BYTES = 128
+DIGITS_MAX = 18  # of a limit: more are clamped unread
+
+# A refused call that held a cancel is told where a cancel is never refused (TM-27).
+HINT = (b"x-queen-timers-hint", b"DELETE /api/v1/timers/:queue/:timerKey")
+
+UNAVAILABLE = {
+    "timeout": errors.TIMERS_TIMEOUT,
+    "retry": errors.TIMERS_RETRY,
+    "no_leader": errors.TIMERS_NO_LEADER,
+}
+# What the broker refuses at admission, in the words of this family.
+AT_ADMISSION = {
+    "overloaded": errors.TIMERS_OVERLOADED,
+    "storage_full": errors.TIMERS_STORAGE_FULL,
+}
+EMPTY = Response(200, b'{"results":[]}')
+DEFAULT_TENANT = b"00000000-0000-0000-0000-000000000001"
+
+
+def nobody(_request: Request) -> bytes | None:
+    """The producer of a call without authentication."""
+    return None
+
+
+class TimerHandlers:
+    """Handlers of /api/v1/timers.
+
+    firing: whether due timers fire now (TA-74). timeout_ms: a call's deadline, QUEEN_STMT_TIMEOUT_MS. subject_of: the
+    verified `sub` of a request (TA-35). on_rejected: told the reason of each refused POST, for the figures.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        ids: IdMint,
+        quotas: Quotas,
+        limits: TimerLimits,
+        *,
+        firing: Callable[[], bool],
+        timeout_ms: int = 30_000,
+        subject_of: Callable[[Request], bytes | None] = nobody,
+        on_rejected: Callable[[str], None] = lambda _reason: None,
+    ) -> None:
+        self._broker, self._ids, self._quotas, self._limits = broker, ids, quotas, limits
+        self._firing, self._timeout_ms = firing, timeout_ms
+        self._subject_of, self._on_rejected = subject_of, on_rejected
+
+    # --- POST
+
+    async def apply(self, request: Request) -> Response:
+        """Schedule and cancel, all or nothing (TM-15)."""
+        try:
+            return await self._apply(request)
+        except Refused as refused:
+            self._on_rejected(refused.refusal.reason or refused.refusal.code)
+            raise
+
+    async def _apply(self, request: Request) -> Response:
+        body = request.body
+        if len(body) > BODY_MAX_BYTES:
+            raise Refused(errors.TIMERS_CALL_TOO_LARGE, "the body", limit=BODY_MAX_BYTES, got=len(body))
+        subject = self._subject_of(request)
+        call = Call(self._limits, self._ids, subject)
+        if await self._reads_quickly(body, call):
+            holds_cancel = any(operation[0] == TimerOp.CANCEL for operation in call.operations)
+            too_fast = self._spend_token(holds_cancel)
+            if too_fast is not None:
+                return too_fast
+        else:
+            exact = ExactCall(body)
+            exact.check_names()
+            too_fast = self._spend_token(exact.holds_cancel)
+            if too_fast is not None:
+                return too_fast
+            call = Call(self._limits, self._ids, subject)
+            for _ in exact.take_into(call):
+                await trio.lowlevel.checkpoint()
+        return await self._propose(call, len(body))
+
+    async def _reads_quickly(self, body: bytes, call: Call) -> bool:
+        if len(body) <= SLICE_BYTES:
+            return read_quickly(body, call)
+        slices = read_in_slices(body, call)
+        while True:
+            try:
+                next(slices)
+            except StopIteration as end:
+                return bool(end.value)
+            await trio.lowlevel.checkpoint()
+
+    def _spend_token(self, holds_cancel: bool) -> Response | None:
+        """One token of the tenant's write rate, whatever the call holds (TM-26); the answer when there is none."""
+        wait_s = self._quotas.take_write(DEFAULT_TENANT)
+        if not wait_s:
+            return None
+        self._on_rejected(errors.TIMERS_RATE.reason)
+        response = refused_response(Refused(errors.TIMERS_RATE))
+        headers = ((b"Retry-After", b"%d" % wait_s),)
+        response.headers = (*headers, HINT) if holds_cancel else headers
+        return response
+
+    async def _propose(self, call: Call, body_bytes: int) -> Response:
+        operations = call.operations
+        if not operations:
+            return EMPTY
+        command = commands.timers(self._ids.uuid7(), operations, firing=self._firing())
+        if len(command) > self._limits.command_max_bytes:
+            raise Refused(errors.TIMERS_CALL_TOO_LARGE, limit=self._limits.command_max_bytes, got=len(command))
+        if any(operation[0] == TimerOp.SCHEDULE for operation in operations):
+            await self._admit(body_bytes)
+        return await self._write(command, tuple(sorted(call.due_queues)))
+
+    async def _admit(self, body_bytes: int) -> None:
+        try:
+            await self._broker.admit(body_bytes)
+        except Refused as refused:
+            raise Refused(AT_ADMISSION.get(refused.refusal.code, refused.refusal)) from None
+
+    # --- DELETE
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel one timer. Never refused by quota, rate, admission or switch (TM-31)."""
+        queue, key = _names_in_path(request)
+        echo = _query(request, "txn")
+        operation = (TimerOp.CANCEL, queue, key, None if echo is None else echo.encode())
+        return await self._write(commands.timers(self._ids.uuid7(), [operation], firing=False, one=True), ())
+
+    # --- GET
+
+    async def peek(self, request: Request) -> Response:
+        """One pending timer (TM-40)."""
+        queue, key = _names_in_path(request)
+        return await self._read(queries.query(Query.TIMER_PEEK, queue, key))
+
+    async def look(self, request: Request) -> Response:
+        """Pending timers of a queue, or how many (TM-41, TM-42)."""
+        queue = _queue_in_path(request)
+        mode = _query(request, "mode")
+        if mode == "count":
+            return await self._read(queries.query(Query.TIMER_COUNT, queue, _prefix(request)))
+        if mode is not None and mode != "list":
+            raise Refused(errors.TIMERS_MODE_UNKNOWN)
+        after = (_query(request, "after") or "").encode()
+        return await self._read(queries.query(Query.TIMER_LIST, queue, after, _limit(request)))
+
+    # --- to the broker
+
+    async def _write(self, command: bytes, queues: tuple[bytes, ...]) -> Response:
+        try:
+            raw = await self._broker.write(command, timeout_ms=self._timeout_ms, lane=Lane.DRAINING, queues=queues)
+        except Unavailable as unavailable:
+            raise Refused(_of_unavailable(unavailable)) from None
+        return Response(*read_result(raw))
+
+    async def _read(self, query: bytes) -> Response:
+        try:
+            return Response(*read_result(await self._broker.read(query, timeout_ms=self._timeout_ms)))
+        except Unavailable as unavailable:
+            raise Refused(_of_unavailable(unavailable)) from None
+
+
+def timer_routes(handlers: TimerHandlers) -> list[Route]:
+    """Rows of the table of routes (timers.md 1)."""
+    return [
+        Route("POST", "/api/v1/timers", Level.WRITE_ONLY, handlers.apply),
+        Route("DELETE", "/api/v1/timers/:queue/*timerKey", Level.READ_WRITE, handlers.cancel),
+        Route("GET", "/api/v1/timers/:queue/*timerKey", Level.READ_ONLY, handlers.peek),
+        Route("GET", "/api/v1/timers/:queue", Level.READ_ONLY, handlers.look),
+    ]
+
+
+def _of_unavailable(unavailable: Unavailable) -> Refusal:
+    return UNAVAILABLE.get(unavailable.code, errors.TIMERS_RETRY)  # of an unknown kind: the outcome is unknown
+
+
+def _queue_in_path(request: Request) -> bytes:
+    try:
+        queue = request.text("queue").encode()
+    except BadPath as error:
+        raise Refused(errors.TIMERS_BAD_OP, str(error)) from None
+    check_name(queue, "queue")
+    check_lengths(queue, b"", b"")
+    return queue
+
+
+def _names_in_path(request: Request) -> tuple[bytes, bytes]:
+    """(queue, key). The key is all that follows the queue, slashes and all, decoded once (TM-3)."""
+    queue = _queue_in_path(request)
+    try:
+        key = request.text("timerKey").encode()
+    except BadPath as error:
+        raise Refused(errors.TIMERS_BAD_OP, str(error)) from None
+    check_name(key, "timerKey")
+    check_lengths(queue, key, b"")
+    return queue, key
+
+
+def _query(request: Request, name: str) -> str | None:
+    try:
+        return request.query.get(name)
+    except BadQuery as error:
+        raise Refused(errors.TIMERS_BAD_QUERY, str(error)) from None
+
+
+def _limit(request: Request) -> int:
+    text = _query(request, "limit")
+    if not text:
+        return LIST_LIMIT
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal()):
+        raise Refused(errors.TIMERS_BAD_QUERY, "must be a whole number", field="limit")
+    if len(digits) > DIGITS_MAX:
+        digits = "9" * DIGITS_MAX
+    return min(max(1, -int(digits) if text.startswith("-") else int(digits)), LIST_LIMIT_MAX)
+
+
+def _prefix(request: Request) -> bytes:
+    prefix = (_query(request, "prefix") or "").encode()
+    if not prefix:
+        raise Refused(errors.TIMERS_PREFIX_REQUIRED)
+    if len(prefix) > PREFIX_MAX_BYTES or b"\0" in prefix:
+        raise Refused(errors.TIMERS_PREFIX_INVALID)
+    if _query(request, "after") is not None or _query(request, "limit") is not None:
+        raise Refused(errors.TIMERS_NO_PAGING)
+    return prefix

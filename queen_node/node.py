@@ -1,0 +1,291 @@
+"""The node: which actors there are, in which order they start and stop.
+
+Start: settings, directory, log, store, then the actors; the client port opens when the store is open (CL-130). Stop
+(CL-131): the doors finish what is in hand, the group stops, the store is flushed, the log is closed.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import signal
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import trio
+
+from queen_node import commands, config
+from queen_node.crash_points import Reached, crash_at
+from queen_node.doors import build_doors
+from queen_node.figures import Figures
+from queen_node.group import Group, GroupSettings
+from queen_node.group_actor import DUE, LET_POPS_GO, Debt, GroupActor
+from queen_node.http.handlers.operations import ApplyFailure, Groups, Health
+from queen_node.http.server import Server, limits_from, listen, take_descriptors
+from queen_node.keeper import DiskGate, Keeper
+from queen_node.layout import CannotStart, Places, open_layout
+from queen_node.metrics import Metrics
+from queen_node.observability import LoopWatch
+from queen_node.pipeline import Pipeline
+from queen_node.state.machine import Machine
+from queen_node.state.rocks import RocksEngine, StoreDamaged
+from queen_node.state.store import Store
+from queen_node.timer_wheel import TimerWheel, run_wheel
+from raft.clock import GroupClock, ShiftedWallTime, SystemTime, TimeSource, estimate_after_restart, read_clocks
+from raft.core import Core
+from raft.disk import FileDisk
+from raft.group import RaftGroup
+from raft.log import Log
+from raft.log_writer import LogWriter
+from raft.messages import Entry, HardState
+from raft.quorum import Configuration
+from raft.settings import Settings as RaftSettings
+from raft.wal import Damaged, LogFailed, Recovered, Wal
+from raft.wal_process import ProcessHand
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+LIFE = 1  # of the default tenant's group
+REPLAY_READ_BYTES = 4 << 20
+IDLE_TICK_MS = 50  # of a wheel that only serves the forgetting of ids, when timers are switched off
+
+
+@dataclass(slots=True)
+class Opened:
+    """What is on this node's disk, open."""
+
+    wal: Wal
+    recovered: Recovered
+    disk: FileDisk
+    engine: RocksEngine
+    machine: Machine
+
+
+def open_data(settings: config.Settings) -> Opened:
+    """Open the data directory. Raises CannotStart: one line that names what is wrong (CL-124)."""
+    places = Places(Path(settings.raft_dir))
+    layout = open_layout(places, node_id=settings.node_id)
+    disk = FileDisk()
+    try:
+        wal, recovered = Wal.open(
+            places.log, disk, segment_bytes=settings.segment_bytes, identity=bytes.fromhex(layout.directory_id))
+        engine = RocksEngine(places.store)
+        machine = Machine(Store(engine, life=LIFE))
+    except (Damaged, StoreDamaged) as error:
+        raise CannotStart(str(error)) from error
+    except OSError as error:
+        raise CannotStart(f"{error.filename or places.directory}: {error.strerror}") from error
+    if recovered.torn is not None:
+        log.info("torn tail of the log cut", tail=str(recovered.torn))
+    _check_agreement(places, recovered, machine)
+    return Opened(wal, recovered, disk, engine, machine)
+
+
+def _check_agreement(places: Places, recovered: Recovered, machine: Machine) -> None:
+    """Log and store must be of one history: the store is never ahead of the log, nor behind its beginning (M-3)."""
+    applied_index = machine.applied_index
+    group = recovered.groups.get(LIFE)
+    first_index, last_index = (group.first_index, group.last_index) if group is not None else (1, 0)
+    if applied_index > last_index:
+        raise CannotStart(
+            f"{places.log}: the log ends at entry {last_index}, but {places.store} holds {applied_index}: log files are "
+            "missing; replace this node")
+    if applied_index < first_index - 1:
+        raise CannotStart(
+            f"{places.store}: holds entries up to {applied_index}, but {places.log} begins at {first_index}: the store is "
+            "older than its log or empty; replace this node")
+
+
+def open_group(opened: Opened, settings: config.Settings, source: TimeSource) -> RaftGroup:
+    """The tenant's group as the disk has it, a lone voter."""
+    group = opened.recovered.groups.get(LIFE)
+    meta = opened.machine.store.meta
+    if group is None:
+        log_tail, hard_state = Log(), HardState(0, 0, 0)
+        clock = GroupClock.first_ever(source)
+    else:
+        log_tail = Log.restore((meta.applied_index, meta.applied_term), _tail(opened.wal, meta.applied_index, group.last_index))
+        hard_state = group.hard_state
+        estimate = estimate_after_restart(
+            group.clock_us, group.clock_offset_us, opened.recovered.reading or group.reading, read_clocks(source))
+        clock = GroupClock(source, estimate, meta.stamp_us)
+    core = Core(
+        node_id=settings.node_id, configuration=Configuration((settings.node_id,)), log=log_tail, hard_state=hard_state,
+        applied_index=meta.applied_index, settings=RaftSettings(), random=random.Random(settings.node_id),
+    )
+    return RaftGroup(life=LIFE, core=core, clock=clock)
+
+
+def _tail(wal: Wal, applied_index: int, last_index: int) -> list[Entry]:
+    entries: list[Entry] = []
+    while applied_index + len(entries) < last_index:
+        entries += wal.read(LIFE, applied_index + len(entries) + 1, last_index, REPLAY_READ_BYTES)
+    return entries
+
+
+def group_settings(settings: config.Settings) -> GroupSettings:
+    """What the group proposes by itself, and its bounds."""
+    fail_queue, _, kind = settings.test_fire_fail_queue.partition(":")
+    return GroupSettings(
+        batch_max_commands=settings.batch_max_commands,
+        batch_max_bytes=settings.batch_max_bytes,
+        firing=settings.timer_tick_ms > 0,
+        fire=commands.fire(
+            at_most=settings.timer_fire_batch, max_bytes=settings.timer_fire_max_bytes,
+            backoff_min_ms=settings.fire_backoff_min_ms, backoff_max_ms=settings.fire_backoff_max_ms,
+            transient_backoff_ms=settings.fire_transient_backoff_ms, max_attempts=settings.fire_max_attempts,
+            fail_queue=fail_queue.encode(), fail_transient=kind == "transient"),
+        forget_ids=commands.forget_ids(at_most=1000, keep_at_least_s=settings.txn_window_min_s),
+    )
+
+
+class Node:
+    """One node, from its settings to its end. Implements `operations.HealthView`."""
+
+    def __init__(self, settings: config.Settings) -> None:
+        """Opens everything. Raises CannotStart."""
+        self.settings = settings
+        self._reached: Reached = crash_at(settings.test_crash_at)
+        system = SystemTime()
+        if not system.is_exact:
+            log.warning("no clock that runs while the machine sleeps: timers are late by such a sleep", clock=system.clock_name)
+        self._source: TimeSource = (
+            ShiftedWallTime(system, Path(settings.test_clock_file)) if settings.test_clock_file else system)
+        opened = open_data(settings)
+        self._engine = opened.engine
+        self.metrics = Metrics(trio.current_time())
+        self._figures = Figures(self.metrics)
+        self._log_writer = LogWriter(
+            opened.wal,
+            ProcessHand(opened.disk, fsync_delay_ms=settings.test_fsync_delay_ms, reached=self._reached),
+            lambda: read_clocks(self._source), self._figures)
+        self._wheel: TimerWheel[int] = TimerWheel(
+            tick_us=(settings.timer_tick_ms or IDLE_TICK_MS) * 1000, now_us=self._source.boottime_us())
+        debt = Debt()
+        raft_group = open_group(opened, settings, self._source)
+        self.replay_until = raft_group.core.log.last_index
+        self.actor = GroupActor(
+            Group(raft_group, opened.machine, group_settings(settings)), self._log_writer,
+            arm=lambda at_us: self._wheel.arm(LIFE, at_us), count=self._figures.count, reached=self._reached, debt=debt,
+            inbox_bound=settings.command_queue_depth)
+        self._keeper = Keeper(
+            opened.engine, {LIFE: opened.machine}, debt, release=self._release, reached=self._reached,
+            directory=Path(settings.raft_dir), gate=DiskGate(settings.disk_high_percent, settings.disk_low_percent))
+        self.metrics.before_scrape.append(self._figures.gauges(
+            self.actor, self._keeper, self._log_writer, opened.engine, self._source.wall_us))
+        self.pipeline = Pipeline(
+            self.actor, self.metrics, admit_max_bytes=settings.admit_max_mb << 20, admit_hold_s=settings.admit_hold_ms / 1000,
+            margin_s=settings.pop_reply_margin_ms / 1000, storage_full=lambda: self._keeper.storage_full,
+            store_full=lambda: self._keeper.store_full, jitter=random.random)
+        self._log_failure: str | None = None
+
+    async def run(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until SIGTERM or SIGINT, or until cancelled. Starts with the port in use."""
+        settings = self.settings
+        router = build_doors(settings, self.pipeline, self, self.metrics, self._figures)
+        server = Server(router, limits_from(settings), self.metrics)
+        too_few = take_descriptors(settings.http_connections_max)
+        if too_few is not None:
+            log.warning(too_few)
+        try:
+            listener = listen(settings.bind_address, settings.port)
+        except OSError as error:
+            raise CannotStart(f"PORT: {settings.bind_address}:{settings.port}: {error.strerror}") from error
+        port = listener.getsockname()[1]
+        _settle_garbage()
+        try:
+            async with trio.open_nursery() as outer:
+                outer.start_soon(self._write_log)
+                async with trio.open_nursery() as actors:
+                    actors.start_soon(self.actor.run)
+                    actors.start_soon(self._turn_wheel)
+                    actors.start_soon(self._keeper.run)
+                    actors.start_soon(LoopWatch(self.metrics).run)
+                    await self._serve(server, listener, port, task_status)
+                    actors.cancel_scope.cancel()
+                if self._log_failure is None:
+                    await self._keeper.make_durable()
+                self._log_writer.stop()
+        finally:
+            self._engine.close()
+        log.info("stopped")
+
+    async def _serve(
+        self, server: Server, listener: socket.socket, port: int, task_status: trio.TaskStatus[int],
+    ) -> None:
+        """Until a signal asks for the end and the doors have finished what was in hand."""
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async with trio.open_nursery() as serving:
+                async def serve(task_status: trio.TaskStatus[None]) -> None:
+                    await server.run([listener], task_status)
+                    serving.cancel_scope.cancel()
+
+                await serving.start(serve)
+                log.info("serving", port=port, applied=self.actor.group.machine.applied_index, last=self.replay_until)
+                task_status.started(port)
+
+                async def drain_on_signal() -> None:
+                    async for number in signals:
+                        log.info("stopping", signal=signal.Signals(number).name)
+                        self.actor.inbox.put(LET_POPS_GO)
+                        await server.drain()
+
+                serving.start_soon(drain_on_signal)
+
+    async def _write_log(self) -> None:
+        """A log that cannot be written stops the node's work, not its process: it stays to say so (CL-126)."""
+        try:
+            await self._log_writer.run()
+        except LogFailed as error:
+            self._log_failure = str(error)
+            log.error("the log cannot be written: this node does nothing more until it is restarted", error=str(error))
+            self.actor.refuse_everything()
+
+    async def _turn_wheel(self) -> None:
+        await run_wheel(
+            self._wheel, tick_ms=self.settings.timer_tick_ms or IDLE_TICK_MS, clock_us=self._source.boottime_us,
+            tell=lambda _life: self.actor.inbox.put(DUE), observe_late_s=self.metrics.timers_tick_late_s.observe)
+
+    def _release(self, life: int, through_index: int) -> None:
+        self._reached("wal.before_release")
+        self._log_writer.wal.release(life, through_index)
+
+    def health(self) -> Health:
+        """This node's condition now (AD-7)."""
+        actor = self.actor
+        core = actor.group.raft.core
+        leads = actor.group.raft.may_propose and actor.poisoned is None and self._log_failure is None
+        replayed = core.applied_index >= self.replay_until
+        stopped = self._log_failure is not None
+        failure = None
+        if actor.poisoned is not None:
+            meta = actor.group.machine.store.meta
+            failure = ApplyFailure(
+                "deterministic", meta.applied_index + 1, core.term, meta.digest.hex(), "", None, actor.poisoned)
+        return Health(
+            role="stopped" if stopped else "leader" if leads else "candidate", leader_known=leads, leads_others=False,
+            term=core.term, applied=core.applied_index, commit=core.commit_index, lag_ms=0,
+            quorum_ack_ms=0 if leads else None, storage_ready=replayed, cluster_version=1, kinds=len(commands.Kind),
+            groups=Groups(
+                hosted=1, leading=int(leads), quiet=0, behind=int(not replayed),
+                failed=(LIFE,) if actor.poisoned is not None else ()),
+            failure=failure)
+
+
+def _settle_garbage() -> None:
+    """What was made during the boot lives as long as the node: keep the collector from walking over it (M-52)."""
+    gc.collect()
+    gc.freeze()
+
+
+async def run_node(environ: Mapping[str, str], settings: config.Settings) -> None:
+    """Boot and serve. Raises CannotStart."""
+    for line in config.warnings(settings, environ):
+        log.warning(line)
+    log.info("settings", **{name: value for name, value in config.effective(settings) if value})
+    await Node(settings).run()
+
+

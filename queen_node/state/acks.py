@@ -1,0 +1,240 @@
+"""Acks: which message an item means, what becomes of cursor, lease and dead letters, and what is answered (PA-45..60).
+
+The items of a call are judged in parts, one per (partition, lease): a part is fenced, its ids are looked up, the
+arithmetic of `rulings.py` decides, and only then is anything written. A part that is refused writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from queen_node.commands import AckStatus
+from queen_node.state import ack_memory, deadletters, groups, leases, lookup, ready
+from queen_node.state.groups import QUEUE_MODE, cursor_key
+from queen_node.state.messages import message_key, unpack
+from queen_node.state.queues import find_queue, partition_of_id
+from queen_node.state.rows import CursorRow, GroupRow, PartitionRow, QueueRow
+from queen_node.state.rulings import Ruling, rule
+from queen_node.state.step import Step
+from queen_node.state.verdicts import (
+    ALREADY_COMMITTED,
+    CONSUMER_NOT_FOUND,
+    DLQ,
+    DONE,
+    INVALID_LEASE,
+    NOOP,
+    REDELIVERS,
+    UNRESOLVABLE,
+)
+
+RETRIES_EXHAUSTED = b"Retries exhausted"
+ID_MAX = (1 << 64) - 1
+
+# [transaction id, partition id, AckStatus, lease id, error text or None]: commands.AckItem as it comes out of CBOR
+Item = Sequence[Any]
+
+
+class Acked(NamedTuple):
+    """What is answered for one item. verdict: flags of `verdicts.py`; released: whether its part ended a lease."""
+
+    transaction_id: bytes
+    verdict: int
+    released: bool
+
+
+class Place(NamedTuple):
+    """Where a part of an ack applies, with the shared rows."""
+
+    queue: QueueRow
+    partition: PartitionRow
+    group: bytes
+    cursor: CursorRow
+
+
+def apply_ack(step: Step, command: list[Any]) -> list[Acked]:
+    """Judge and carry out an ack: one answer per item, in the order of the call."""
+    group: bytes = command[2]
+    items: Sequence[Item] = command[3]
+    if len(items) == 1:
+        return _ack_part(step, group, items)
+    parts: dict[tuple[int, bytes], list[int]] = {}
+    for index, item in enumerate(items):
+        parts.setdefault((item[1], item[3]), []).append(index)
+    answers: list[Acked | None] = [None] * len(items)
+    for indexes in parts.values():
+        for index, answer in zip(indexes, _ack_part(step, group, [items[index] for index in indexes]), strict=True):
+            answers[index] = answer
+    return [answer for answer in answers if answer is not None]
+
+
+def _ack_part(step: Step, group: bytes, items: Sequence[Item]) -> list[Acked]:
+    """The items of one partition and lease (PA-46)."""
+    place = _place_of(step, group, items[0][1])
+    if place is None:
+        return _refused(items, CONSUMER_NOT_FOUND)
+    lease_id: bytes = items[0][3]
+    cursor = place.cursor
+    if lease_id and not (cursor.lease_id == lease_id and leases.is_live(cursor, step.now_us)):
+        return _repeated(step, place, items)
+    ids = [item[0] for item in items]
+    offsets = lookup.offsets_of_items(step.store, place.partition, cursor, ids, fenced=bool(lease_id))
+    marks: dict[int, int] = {}
+    for item, offset in zip(items, offsets, strict=True):
+        if offset is not None and offset > cursor.committed:
+            marks[offset] = max(marks.get(offset, 0), item[2])
+    ruling = rule(
+        cursor.committed, marks, retries=cursor.retries, retry_limit=place.queue.options.retry_limit)
+    filed = _file_dead_letters(step, place, items, offsets, marks, ruling)
+    verdicts = [
+        _verdict(item[2], offset, cursor.committed, ruling, filed)
+        for item, offset in zip(items, offsets, strict=True)
+    ]
+    released = bool(marks) and _carry_out(step, place, items, ruling, verdicts)
+    return [Acked(item[0], verdict, released) for item, verdict in zip(items, verdicts, strict=True)]
+
+
+def _place_of(step: Step, group: bytes, partition_id: int) -> Place | None:
+    """Where the group stands in a partition; None for what PA-53's table calls `consumer not found`."""
+    store = step.store
+    if not 0 < partition_id <= ID_MAX:
+        return None
+    partition = partition_of_id(store, partition_id)
+    queue = find_queue(store, partition.queue) if partition is not None else None
+    if partition is None or queue is None or queue.queue_id != partition.queue_id:
+        return None
+    cursor = store.row(cursor_key(partition_id, group), CursorRow)
+    if group == QUEUE_MODE:  # it has no record: a cursor must have been used
+        return Place(queue, partition, group, cursor) if cursor is not None and _was_used(cursor) else None
+    if cursor is None:
+        record = groups.find(store, queue, group)
+        if record is None:
+            return None
+        cursor = _start(step, record, partition)
+    return Place(queue, partition, group, cursor)
+
+
+def _was_used(cursor: CursorRow) -> bool:
+    """Whether the group ever claimed or acked anything there; a cursor also stands where something waits for it."""
+    return cursor.attempt_offset >= 0 or cursor.last_consumed_us > 0
+
+
+def _start(step: Step, record: GroupRow, partition: PartitionRow) -> CursorRow:
+    """Where a registered group without a cursor stands: below what it would read first, or at the end."""
+    cursor = groups.new_cursor(step.store, record, partition, appended=False)
+    return cursor if cursor is not None else CursorRow(partition.queue_id, partition.next_offset - 1)
+
+
+def _repeated(step: Step, place: Place, items: Sequence[Item]) -> list[Acked]:
+    """An ack under a lease that is not live: the same again as the first time, else refused (PA-47, PA-59)."""
+    store, partition = step.store, place.partition
+    memory = ack_memory.recall(store, partition.partition_id, place.group, items[0][3], step.now_us)
+    if memory is None:
+        return _refused(items, INVALID_LEASE)
+    if memory.digest == _digest(items):
+        return [
+            Acked(item[0], verdict, True)
+            for item, verdict in zip(items, memory.verdicts_of(len(items)), strict=True)
+        ]
+    answers = []
+    for item in items:
+        done = item[2] == AckStatus.COMPLETED and lookup.stands_at_or_below(
+            store, partition, item[0], memory.reached)
+        answers.append(Acked(item[0], DONE | NOOP if done else INVALID_LEASE, False))
+    return answers
+
+
+def _file_dead_letters(
+    step: Step, place: Place, items: Sequence[Item], offsets: Sequence[int | None], marks: dict[int, int],
+    ruling: Ruling,
+) -> dict[int, int]:
+    """File what leaves as a dead letter. Returns the verdict of each offset that leaves so (PA-55, PA-56)."""
+    if not ruling.filed:
+        return {}
+    options, partition = place.queue.options, place.partition
+    keeps_exhausted = options.dead_letter_queue or options.dlq_after_max_retries
+    verdicts = {}
+    for offset, attempts in ruling.filed.items():
+        if marks[offset] == AckStatus.FAILED and not keeps_exhausted:
+            verdicts[offset] = DONE
+            continue
+        stored = step.store.get(message_key(partition.partition_id, offset)) if offset >= partition.log_start else None
+        if stored is None:  # retention was faster: the cursor passes, nothing is left to file
+            verdicts[offset] = DONE | NOOP
+            continue
+        message = unpack(stored)
+        deadletters.file(
+            step, place.queue, partition, group=place.group, offset=offset, transaction_id=message.transaction_id,
+            payload=message.payload, payload_flags=message.payload_flags,
+            error=_error_of(items, offsets, offset, marks[offset]), attempts=attempts,
+            producer_sub=message.producer_sub, created_at_us=message.created_at_us)
+        step.tally.dead_letters += 1
+        verdicts[offset] = DONE | DLQ
+    return verdicts
+
+
+def _error_of(items: Sequence[Item], offsets: Sequence[int | None], offset: int, status: int) -> bytes:
+    """The text that came with the status that decided."""
+    for item, item_offset in zip(items, offsets, strict=True):
+        if item_offset == offset and item[2] == status and item[4]:
+            text: bytes = item[4]
+            return text
+    return RETRIES_EXHAUSTED
+
+
+def _verdict(status: int, offset: int | None, committed: int, ruling: Ruling, filed: dict[int, int]) -> int:
+    """What is answered for one item (the table of pop-ack.md 8)."""
+    if offset is None:
+        return UNRESOLVABLE
+    if offset <= committed:
+        return DONE | NOOP if status == AckStatus.COMPLETED else ALREADY_COMMITTED
+    stop = ruling.stop
+    if stop is None or offset < stop:
+        return filed.get(offset, DONE)
+    if offset == stop:
+        return DONE | REDELIVERS if status == AckStatus.COMPLETED else DONE
+    return DONE if status == AckStatus.RETRY else DONE | REDELIVERS
+
+
+def _carry_out(step: Step, place: Place, items: Sequence[Item], ruling: Ruling, verdicts: Sequence[int]) -> bool:
+    """Move the cursor, end the lease if that is due (PA-38, PA-50, PA-52). Returns whether a lease was released."""
+    queue, partition, group, cursor = place
+    moved = ruling.reached - max(cursor.committed, partition.log_start - 1)
+    cursor.committed = ruling.reached
+    cursor.retries = ruling.retries
+    if moved > 0:
+        cursor.last_consumed_us = step.now_us
+        cursor.total_consumed += moved
+        step.tally.acked += moved
+        ready.count_acked(step, queue, group, moved)
+    lease_id = cursor.lease_id
+    released = False
+    if lease_id and (ruling.final or ruling.reached >= cursor.lease_last):
+        released = leases.is_live(cursor, step.now_us)
+        leases.release(step, partition, cursor)
+        if released:
+            ack_memory.remember(
+                step.store, partition.partition_id, group, ack_memory.ReleasedRow(
+                    lease_id, step.now_us, ruling.reached, _digest(items), ack_memory.packed(verdicts)))
+    if not cursor.lease_id:
+        ready.file(step, queue, group, partition, cursor)
+        if lease_id and cursor.ready_at_us >= 0:
+            step.wake(queue.name, 1)
+    step.store.put_row(cursor_key(partition.partition_id, group), cursor)
+    return released
+
+
+def _refused(items: Sequence[Item], verdict: int) -> list[Acked]:
+    return [Acked(item[0], verdict, False) for item in items]
+
+
+def _digest(items: Sequence[Item]) -> bytes:
+    """Of what a repeat must say alike: ids, statuses and reasons, in order."""
+    digest = blake2b(digest_size=16)
+    for transaction_id, _, status, _, error in items:
+        text = error or b""
+        digest.update(b"%d,%d,%d:" % (status, len(transaction_id), len(text)))
+        digest.update(transaction_id)
+        digest.update(text)
+    return digest.digest()

@@ -1,0 +1,221 @@
+"""Messages in: the one append path, pushes, and the forgetting of message ids whose time is over (push.md).
+
+A push, a fired timer, a transaction and a replay all append with `append`, so that all of them check for duplicates,
+number, file and wake alike (PU-30, PU-58).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from queen_node.state import calendar, dedup
+from queen_node.state.keys import CALENDAR_MESSAGE_IDS, PARTITION, read_u64, u64
+from queen_node.state.messages import created_at_us_of, message_key, pack, transaction_id_of
+from queen_node.state.queues import destination, find_queue, partition_of_id, takes_no_clear_text
+from queen_node.state.rows import MessageIdRow, PartitionRow, QueueRow
+from queen_node.state.step import Step
+from queen_node.state.store import Store
+from raft.invariants import broken, must
+
+SECOND_US = 1_000_000
+# Moments at which ids are forgotten are rounded up to this: a busy partition is visited once in ten seconds, not once a
+# message, and many partitions share a visit.
+FORGET_GRAIN_US = 10 * SECOND_US
+# A window that was shortened is noticed at the next visit, so there must be one before the old window ends.
+FORGET_VISIT_AT_LATEST_US = 24 * 3600 * SECOND_US
+# At an append the least keep time is not known (a setting, it comes with the command); a window of 0 must not mean a
+# visit for every message.
+FORGET_VISIT_AT_EARLIEST_US = 60 * SECOND_US
+
+# What is answered for one item: (message id, transaction id, queue, whether it is a duplicate, offset); of a duplicate,
+# message id and offset are the original's.
+Placed = tuple[bytes, bytes, bytes, bool, int]
+PUSHED = 0
+TAKES_NO_CLEAR_TEXT = 1
+# (PUSHED, [Placed, …]) or (TAKES_NO_CLEAR_TEXT, name of the queue)
+PushAnswer = tuple[int, list[Placed]] | tuple[int, bytes]
+
+
+def append(
+    step: Step,
+    queue: QueueRow,
+    partition: PartitionRow,
+    transaction_id: bytes,
+    message_id: bytes,
+    payload: bytes,
+    payload_flags: int = 0,
+    trace_id: bytes | None = None,
+    producer_sub: bytes | None = None,
+) -> tuple[int, bytes | None]:
+    """Append one message unless its transaction id is inside the partition's dedup window.
+
+    queue, partition: the shared rows that `destination` returns. Returns (offset, None) when appended; for a duplicate
+    the original's (offset, message id), and nothing was written (PU-53). Check and append are one step (PU-54).
+    """
+    store, now_us, partition_id = step.store, step.now_us, partition.partition_id
+    offset = partition.next_offset
+    row = MessageIdRow(offset, now_us, message_id)
+    id_key = dedup.id_key(partition_id, transaction_id)
+    known = store.get(id_key)
+    if known is None:
+        store.put(id_key, dedup.encode_row(row))
+    else:
+        first = dedup.decode_row(known)
+        window_s = queue.options.dedup_window_seconds
+        if window_s:  # 0 switches the check off (PU-51)
+            original = dedup.oldest_inside(store, id_key, first, now_us - window_s * SECOND_US, offset)
+            if original is not None:
+                step.tally.duplicates += 1
+                return original.offset, original.message_id
+        dedup.remember_again(store, id_key, first, row)
+    store.put(
+        message_key(partition_id, offset),
+        pack(now_us, message_id, transaction_id, payload, payload_flags, trace_id, producer_sub),
+    )
+    partition.next_offset = offset + 1
+    partition.last_write_us = now_us
+    if not partition.ids_deadline_us:
+        _visit_at(step, partition, now_us + max(_kept_us(queue), FORGET_VISIT_AT_EARLIEST_US) + 1)
+    store.put_row(PARTITION + u64(partition_id), partition)
+    step.touched[partition_id] = (queue, partition)
+    step.tally.pushed += 1
+    step.wake(queue.name, 1)
+    return offset, None
+
+
+def apply_push(step: Step, command: list[Any]) -> PushAnswer:
+    """Append the items of a push in their order (PU-40). An answer, never an exception, for what a client did wrong."""
+    items: Sequence[Sequence[Any]] = command[2]
+    refused = _first_in_clear(step.store, items)
+    if refused is not None:
+        return TAKES_NO_CLEAR_TEXT, refused
+    places: dict[tuple[bytes, bytes], tuple[QueueRow, PartitionRow]] = {}
+    seen: dict[tuple[int, bytes], tuple[bytes, int]] = {}  # used where the window is 0: elsewhere the store knows
+    placed: list[Placed] = []
+    for queue_name, partition_name, transaction_id, message_id, payload, flags, trace_id, producer_sub in items:
+        place = places.get((queue_name, partition_name))
+        if place is None:
+            place = places[queue_name, partition_name] = destination(step, queue_name, partition_name)
+        queue, partition = place
+        unchecked = not queue.options.dedup_window_seconds
+        if unchecked:
+            twin = seen.get((partition.partition_id, transaction_id))
+            if twin is not None:  # the first of a call wins, whatever the window (PU-52)
+                step.tally.duplicates += 1
+                placed.append((twin[0], transaction_id, queue_name, True, twin[1]))
+                continue
+        offset, original = append(
+            step, queue, partition, transaction_id, message_id, payload, flags, trace_id, producer_sub)
+        if unchecked:
+            seen[partition.partition_id, transaction_id] = message_id, offset
+        if original is None:
+            placed.append((message_id, transaction_id, queue_name, False, offset))
+        else:
+            placed.append((original, transaction_id, queue_name, True, offset))
+    return PUSHED, placed
+
+
+def apply_forget_ids(step: Step, command: list[Any]) -> tuple[int, bool]:
+    """Forget message ids whose time is over (PU-55): (how many, whether more are due now).
+
+    One command looks at `at_most` ids or partitions, so that it never holds the loop; the leader proposes another one
+    while more are due.
+    """
+    at_most: int = command[2]
+    keep_at_least_us: int = command[3] * SECOND_US
+    must(at_most > 0, "a command that forgets nothing", at_most=at_most)
+    due = calendar.due(step.store, CALENDAR_MESSAGE_IDS, step.now_us, at_most + 1)
+    forgotten = 0
+    budget = at_most
+    for at_us, sequence, owner in due:
+        if budget <= 0:
+            return forgotten, True
+        partition = partition_of_id(step.store, read_u64(owner))
+        if partition is None or partition.ids_deadline_us != at_us:  # deleted with its queue
+            calendar.remove(step.store, CALENDAR_MESSAGE_IDS, at_us, sequence)
+            budget -= 1
+            continue
+        count = _forget_in(step, partition, keep_at_least_us, budget)
+        forgotten += count
+        budget -= max(count, 1)
+        if partition.ids_deadline_us == at_us:
+            return forgotten, True
+    return forgotten, False
+
+
+def next_ids_deadline_us(store: Store) -> int | None:
+    """The earliest moment (group clock) at which message ids can be forgotten, or None."""
+    return calendar.earliest(store, CALENDAR_MESSAGE_IDS)
+
+
+def _first_in_clear(store: Store, items: Sequence[Sequence[Any]]) -> bytes | None:
+    """The first queue of a call that wants encrypted payloads (PU-71): the flag is state, so apply decides."""
+    looked_at = None
+    for item in items:
+        name: bytes = item[0]
+        if name != looked_at:
+            if takes_no_clear_text(store, name):
+                return name
+            looked_at = name
+    return None
+
+
+def _forget_in(step: Step, partition: PartitionRow, keep_at_least_us: int, at_most: int) -> int:
+    """Forget the partition's oldest ids as far as their time is over, and file the next visit. Returns how many.
+
+    The ids are found by walking the messages from `ids_start` on. A message that retention takes away while its id is
+    still kept must therefore leave its row behind, with an empty payload: below `log_start` nobody reads it, and it
+    goes here, together with its id. So a removed message is still known as a duplicate (PU-56), and no row outlives
+    its use.
+    """
+    store, partition_id = step.store, partition.partition_id
+    queue = find_queue(store, partition.queue)
+    if queue is None or queue.queue_id != partition.queue_id:  # deleted; whoever removes its rows takes the ids too
+        _strike_visit(step, partition)
+        return 0
+    keep_us = max(_kept_us(queue), keep_at_least_us)
+    first = offset = partition.ids_start
+    end = min(partition.next_offset, first + at_most)
+    visit_us = step.now_us if end < partition.next_offset else 0
+    while offset < end:
+        key = message_key(partition_id, offset)
+        stored = store.get(key)
+        if stored is None:
+            broken("a message left before its id was forgotten", partition=partition_id, offset=offset)
+        over_us = created_at_us_of(stored) + keep_us + 1
+        if over_us > step.now_us:
+            visit_us = over_us
+            break
+        dedup.forget_lowest(store, dedup.id_key(partition_id, transaction_id_of(stored)), offset)
+        if offset < partition.log_start:
+            store.delete(key)
+        offset += 1
+    partition.ids_start = offset
+    if visit_us == 0:
+        _strike_visit(step, partition)
+    elif visit_us > step.now_us:
+        _strike_visit(step, partition)
+        _visit_at(step, partition, visit_us)
+    store.put_row(PARTITION + u64(partition_id), partition)
+    return offset - first
+
+
+def _kept_us(queue: QueueRow) -> int:
+    """How long the queue's ids are kept at least (PU-55); a setting may lengthen it."""
+    options = queue.options
+    completed_s = options.completed_retention_seconds if options.retention_enabled else 0
+    return max(options.dedup_window_seconds, completed_s) * SECOND_US
+
+
+def _visit_at(step: Step, partition: PartitionRow, at_us: int) -> None:
+    """File when the partition's ids are looked at; the caller puts the row back."""
+    at_us = min(at_us, step.now_us + FORGET_VISIT_AT_LATEST_US)
+    at_us += -at_us % FORGET_GRAIN_US
+    partition.ids_deadline_us = at_us
+    calendar.put(step.store, CALENDAR_MESSAGE_IDS, at_us, partition.partition_id, u64(partition.partition_id))
+
+
+def _strike_visit(step: Step, partition: PartitionRow) -> None:
+    calendar.remove(step.store, CALENDAR_MESSAGE_IDS, partition.ids_deadline_us, partition.partition_id)
+    partition.ids_deadline_us = 0

@@ -1,0 +1,198 @@
+"""Ready lists: which partitions have something for a consumer group, in the order in which that became true (PA-12).
+
+A partition that holds anything above a group's cursor stands in the list of its (queue, group) exactly once, with the
+time from which it can be claimed: now, when a lease ends, or when a delay does. So nothing has to happen at that moment
+(PA-63): a pop looks at the list up to its own stamp, and a parked pop's next chance is the list's first row.
+
+A row may turn out too early (a `windowBuffer` that starts anew with each append): whoever looks checks with `moment`
+and files it again. It must never be too late. A changed delay could make it so; therefore a list has generations: rows
+filed under other delays are all looked at and filed again, a bounded number with each pop, before the list is trusted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from queen_node.state.keys import READY, named, read_two_u64, read_u64, two_u64, u64
+from queen_node.state.messages import created_at_us_of, message_key
+from queen_node.state.rows import CursorRow, PartitionRow, QueueOptions, QueueRow, Row
+from queen_node.state.step import Step
+from queen_node.state.store import Store
+from raft.invariants import broken
+
+SECOND_US = 1_000_000
+WINDOWS_MAX = 10  # a writer that never pauses holds a partition back no longer than this many windows (PA-14)
+FAR_US = 1 << 63  # a delay that reaches further than a key can say
+_JUST_ABOVE = b"\x00"  # key + this: the least key above key
+
+
+class ReadyListRow(Row):
+    """One (queue, group) list as a whole, and the group's pace there (PA-41). Stands where its rows' keys begin."""
+
+    generation: int = 0
+    oldest_generation: int = 0  # below `generation`: rows of other delays may be left from here on
+    delayed_processing: int = 0  # the delays under which rows of `generation` are filed
+    window_buffer: int = 0
+    # Nothing of `generation` stands below this end of a key: a scan from the list's beginning would walk over the
+    # tombstones of all that was ever claimed. Later filings are never earlier than the stamp of what moved it.
+    floor: bytes = b""
+    acked_second: int = 0  # second of the group clock that `acked_now` counts
+    acked_now: int = 0
+    acked_before: int = 0  # in the second before
+
+
+class Place(NamedTuple):
+    """A row of a list."""
+
+    ready_at_us: int
+    sequence: int
+    partition_id: int
+
+
+def list_key(queue: QueueRow, group: bytes) -> bytes:
+    """Where the list of a (queue, group) begins."""
+    return READY + u64(queue.queue_id) + named(group)
+
+
+def moment(store: Store, options: QueueOptions, partition: PartitionRow, cursor: CursorRow) -> int | None:
+    """When the partition can be claimed: a time of the group clock, perhaps past; None when it holds nothing.
+
+    Judged by the options of this moment, also for what is stored long since (PA-14), and by the lease (PA-10).
+    """
+    head = max(cursor.committed + 1, partition.log_start)
+    if head >= partition.next_offset:
+        return None
+    at_us = cursor.lease_expires_us if cursor.lease_id else 0
+    delay_us, window_us = options.delayed_processing * SECOND_US, options.window_buffer * SECOND_US
+    if delay_us or window_us:
+        stored = store.get(message_key(partition.partition_id, head))
+        if stored is None:
+            broken("a retained message is missing", partition=partition.partition_id, offset=head)
+        created_at_us = created_at_us_of(stored)
+        quiet_us = min(partition.last_write_us + window_us, created_at_us + WINDOWS_MAX * window_us)
+        at_us = min(max(at_us, created_at_us + delay_us, quiet_us if window_us else 0), FAR_US)
+    return at_us
+
+
+def file(
+    step: Step, queue: QueueRow, group: bytes, partition: PartitionRow, cursor: CursorRow, *, at_us: int | None = None,
+) -> None:
+    """Put a partition where it belongs in the list of `group`, or strike it out. The caller puts the cursor back.
+
+    at_us: `moment`, if the caller knows it.
+    """
+    store = step.store
+    key, row = _open(step, queue, group)
+    if cursor.ready_at_us >= 0:
+        # If it stands in another generation nothing is deleted; it is known for outdated there by its sequence.
+        store.delete(_row_key(key, row, cursor.ready_at_us, cursor.ready_sequence))
+        cursor.ready_at_us = -1
+    if at_us is None:
+        at_us = moment(store, queue.options, partition, cursor)
+        if at_us is None:
+            return
+    cursor.ready_at_us = max(at_us, step.now_us)
+    cursor.ready_sequence = step.sequence()
+    store.put(_row_key(key, row, cursor.ready_at_us, cursor.ready_sequence), u64(partition.partition_id))
+
+
+def front(store: Store, queue: QueueRow, group: bytes, end_us: int, at_most: int) -> list[Place]:
+    """The first rows with ready_at_us < end_us, at most `at_most`. Exact as soon as `has_outdated` is False."""
+    key = list_key(queue, group)
+    row = store.row(key, ReadyListRow)
+    if row is None:
+        return []
+    stem = key + row.generation.to_bytes(4, "big")
+    pairs = store.scan(stem + row.floor, stem + u64(end_us), at_most)
+    position = len(stem)
+    return [Place(*read_two_u64(row_key, position), read_u64(value)) for row_key, value in pairs]
+
+
+def pass_over(step: Step, queue: QueueRow, group: bytes, place: Place) -> None:
+    """Begin the next look above `place`: it and all before it were claimed, filed again or struck out."""
+    key, row = _open(step, queue, group)
+    row.floor = two_u64(place.ready_at_us, place.sequence) + _JUST_ABOVE
+    step.store.put_row(key, row)
+
+
+def has_outdated(store: Store, queue: QueueRow, group: bytes) -> bool:
+    """Whether rows stand in the list that were filed under other delays than the queue has now."""
+    key = list_key(queue, group)
+    row = store.row(key, ReadyListRow)
+    if row is None:
+        return False
+    end = row.generation if _is_of(row, queue.options) else row.generation + 1
+    if row.oldest_generation == end:
+        return False
+    return store.first(_stem(key, row.oldest_generation), _stem(key, end)) is not None
+
+
+def take_outdated(step: Step, queue: QueueRow, group: bytes, at_most: int) -> list[Place]:
+    """Take rows filed under other delays out of the list, at most `at_most`; the caller files what they mean again.
+
+    A cursor that remembers another sequence has been filed again since: its row here meant nothing any more.
+    """
+    store = step.store
+    key, row = _open(step, queue, group)
+    if row.oldest_generation == row.generation:
+        return []
+    pairs = store.scan(_stem(key, row.oldest_generation), _stem(key, row.generation), at_most)
+    if len(pairs) < at_most:
+        row.oldest_generation = row.generation
+        store.put_row(key, row)
+    places = []
+    position = len(key) + 4
+    for row_key, value in pairs:
+        store.delete(row_key)
+        places.append(Place(*read_two_u64(row_key, position), read_u64(value)))
+    return places
+
+
+def count_acked(step: Step, queue: QueueRow, group: bytes, count: int) -> None:
+    """Note that the group finished `count` messages now."""
+    key, row = _open(step, queue, group)
+    second = step.now_us // SECOND_US
+    if second != row.acked_second:
+        row.acked_before = row.acked_now if second == row.acked_second + 1 else 0
+        row.acked_second, row.acked_now = second, 0
+    row.acked_now += count
+    step.store.put_row(key, row)
+
+
+def acked_in_last_second(store: Store, queue: QueueRow, group: bytes, now_us: int) -> int:
+    """About how many messages the group finished in the second up to now: whole numbers only (M-80)."""
+    row = store.row(list_key(queue, group), ReadyListRow)
+    if row is None:
+        return 0
+    second, into_us = divmod(now_us, SECOND_US)
+    if second == row.acked_second:
+        return row.acked_now + row.acked_before * (SECOND_US - into_us) // SECOND_US
+    return row.acked_now * (SECOND_US - into_us) // SECOND_US if second == row.acked_second + 1 else 0
+
+
+def _open(step: Step, queue: QueueRow, group: bytes) -> tuple[bytes, ReadyListRow]:
+    """The list's row, in a new generation if the queue's delays have changed."""
+    key = list_key(queue, group)
+    row = step.store.row(key, ReadyListRow)
+    options = queue.options
+    if row is None:
+        row = ReadyListRow(delayed_processing=options.delayed_processing, window_buffer=options.window_buffer)
+        step.store.put_row(key, row)
+    elif not _is_of(row, options):
+        row.generation += 1
+        row.delayed_processing, row.window_buffer = options.delayed_processing, options.window_buffer
+        row.floor = b""
+        step.store.put_row(key, row)
+    return key, row
+
+
+def _is_of(row: ReadyListRow, options: QueueOptions) -> bool:
+    return row.delayed_processing == options.delayed_processing and row.window_buffer == options.window_buffer
+
+
+def _stem(key: bytes, generation: int) -> bytes:
+    return key + generation.to_bytes(4, "big")
+
+
+def _row_key(key: bytes, row: ReadyListRow, ready_at_us: int, sequence: int) -> bytes:
+    return key + row.generation.to_bytes(4, "big") + two_u64(ready_at_us, sequence)

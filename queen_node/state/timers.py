@@ -1,0 +1,312 @@
+"""Timers: messages promised now and pushed later. Schedule, cancel, fire (timers.md 2, 3, 5).
+
+There is no claim and no state between pending and gone: a fire appends the message and strikes the timer in one entry
+(CL-71), so a cancel or a reschedule lands before it or after it. What a timer's rows hold stands in `timer_rows.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from queen_node.commands import TimerOp
+from queen_node.state import calendar, deadletters, push, queues
+from queen_node.state.keys import CALENDAR, CALENDAR_TIMERS, COUNTERS, two_u64
+from queen_node.state.rows import PartitionRow, QueueRow
+from queen_node.state.step import Step
+from queen_node.state.store import FrozenStore, Store
+from queen_node.state.timer_rows import (
+    Timer,
+    pack,
+    pack_in_backoff,
+    pack_place,
+    queue_of,
+    read_apart,
+    read_place,
+    timer_key,
+    unpack,
+)
+from raft.invariants import broken, must
+
+BACKOFF_DOUBLINGS_MAX = 32  # attempts are bounded by a setting; a shift must be bounded by itself
+REFUSED_BY_HOOK = b"refused by the test hook QUEEN_TEST_FIRE_FAIL_QUEUE"
+
+Operation = Sequence[Any]  # commands.ScheduleOp or commands.CancelOp
+
+
+class Verdict(IntEnum):
+    """What became of an operation (TM-16)."""
+
+    SCHEDULED = 0
+    RESCHEDULED = 1
+    CANCELLED = 2
+    ABSENT = 3
+
+
+# (verdict, queue, key, txn or None, message id, deliver_at_us); a cancel has b"" and 0 for the last two
+OperationResult = tuple[Verdict, bytes, bytes, bytes | None, bytes, int]
+# (answered as the bare result of the DELETE?, results or the index of the operation that takes no clear text)
+TimersAnswer = tuple[bool, list[OperationResult] | int]
+
+
+class FireRules(NamedTuple):
+    """How a refused fire is tried again (TM-54), and the test hook that refuses: as the proposer's settings have it."""
+
+    backoff_min_ms: int
+    backoff_max_ms: int
+    transient_backoff_ms: int
+    max_attempts: int
+    fail_queue: bytes = b""
+    fail_transient: bool = False
+
+
+CONTRACT_RULES = FireRules(1000, 60_000, 1000, 5)  # for due schedules whose command brings no rules of its own
+
+
+class _Appender:
+    """Appends fired messages: looks each destination up once, and knows what one command has appended."""
+
+    __slots__ = ("_appended", "_places", "_step")
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._places: dict[tuple[bytes, bytes], tuple[QueueRow, PartitionRow]] = {}
+        self._appended: set[tuple[int, bytes]] = set()  # where the window is 0: elsewhere the store knows
+
+    def append(self, timer: Timer) -> None:
+        """Append the message of a timer, unless its txn is inside the partition's dedup window (TM-51)."""
+        step, name = self._step, (timer.queue, timer.partition)
+        place = self._places.get(name)
+        if place is None:
+            place = self._places[name] = queues.destination(step, timer.queue, timer.partition)
+        queue, partition = place
+        if not queue.options.dedup_window_seconds:
+            twin = (partition.partition_id, timer.txn)
+            if twin in self._appended:  # two due timers with one txn are one message, whatever the window
+                step.tally.duplicates += 1
+                step.tally.timer_duplicates += 1
+                return
+            self._appended.add(twin)
+        _offset, original = push.append(
+            step, queue, partition, transaction_id=timer.txn, message_id=timer.message_id, payload=timer.payload,
+            payload_flags=timer.payload_flags, trace_id=None, producer_sub=timer.producer_sub)
+        tally = step.tally
+        if original is None:
+            tally.fired += 1
+        else:
+            tally.timer_duplicates += 1
+        tally.fire_lag_us.append(step.now_us - timer.deliver_at_us)
+
+
+def apply_timers(step: Step, command: Sequence[Any]) -> TimersAnswer:
+    """Apply the operations of one call in array order, all or none (TM-15). The door has checked what it can."""
+    _kind, _request_id, operations, firing, one, *more = command
+    in_clear = _first_in_clear(step.store, operations)
+    if in_clear is not None:
+        return one, in_clear
+    rules = (FireRules(*more[0]) if more else CONTRACT_RULES) if firing else None
+    appender = _Appender(step)
+    results: list[OperationResult] = []
+    change = 0
+    for operation in operations:
+        if operation[0] == TimerOp.CANCEL:
+            result = _cancel(step, operation)
+            change -= result[0] is Verdict.CANCELLED
+        else:
+            result, added = _schedule(step, appender, operation, rules)
+            change += added
+        results.append(result)
+    _count(step.store, change)
+    return one, results
+
+
+def _schedule(
+    step: Step, appender: _Appender, operation: Operation, rules: FireRules | None,
+) -> tuple[OperationResult, int]:
+    """Schedule, replacing what is pending under the key (TM-12, TM-53): (result, by how much more is pending).
+
+    rules: for a timer that is due at once (TM-21); None while firing is switched off, then it is stored pending.
+    """
+    _op, queue, key, delay_ms, txn, message_id, payload, payload_flags, partition, producer_sub = operation
+    store, now_us = step.store, step.now_us
+    deliver_at_us = now_us + delay_ms * 1000
+    own_key = timer_key(queue, key)
+    stored = store.get(own_key)
+    verdict, created_at_us, was_pending = Verdict.SCHEDULED, now_us, 0
+    if stored is not None:
+        at_us, sequence, created_at_us = read_place(stored)
+        calendar.remove(store, CALENDAR_TIMERS, at_us, sequence)
+        verdict, was_pending = Verdict.RESCHEDULED, 1
+    sequence = step.sequence()
+    step.tally.scheduled += 1
+    result = (verdict, queue, key, txn, message_id, deliver_at_us)
+    if rules is not None and deliver_at_us <= now_us:
+        timer = Timer(queue, key, txn, message_id, payload, payload_flags, False, partition, producer_sub, now_us,
+                      deliver_at_us)
+        refusal = _refusal(queue, rules)
+        if refusal is None:
+            appender.append(timer)
+        elif _keep_refused(step, timer, sequence, created_at_us, refusal, rules):
+            return result, 1 - was_pending
+        if was_pending:
+            store.delete(own_key)
+        return result, -was_pending
+    row, apart = pack(queue, key, txn, message_id, payload, payload_flags, partition, producer_sub, now_us)
+    store.put(own_key, pack_place(deliver_at_us, sequence, created_at_us, apart))
+    calendar.put(store, CALENDAR_TIMERS, deliver_at_us, sequence, row)
+    return result, 1 - was_pending
+
+
+def _cancel(step: Step, operation: Operation) -> OperationResult:
+    """Strike what is pending under the key; it will not fire (G-M3). No tombstone is kept (TM-32)."""
+    _op, queue, key, echo = operation
+    store, own_key = step.store, timer_key(queue, key)
+    stored = store.get(own_key)
+    if stored is None:
+        return Verdict.ABSENT, queue, key, echo, b"", 0
+    timer = timer_at(store.get, stored)
+    at_us, sequence, _created_at_us = read_place(stored)
+    calendar.remove(store, CALENDAR_TIMERS, at_us, sequence)
+    store.delete(own_key)
+    step.tally.cancelled += 1
+    return Verdict.CANCELLED, queue, key, timer.txn, b"", 0
+
+
+def apply_fire(step: Step, command: Sequence[Any]) -> tuple[bool]:
+    """Fire what is due up to the entry's stamp, within the command's bounds: (whether more is due,).
+
+    Earliest first, ties in order of scheduling; a timer whose backoff ended counts from its end (TM-50). The first
+    comes even if it alone is over the bytes, or it would block all behind it. One that is refused is put off, and its
+    neighbours fire (CL-76).
+    """
+    _kind, _request_id, at_most, max_bytes, *settings = command
+    rules = FireRules(*settings)
+    store, appender = step.store, _Appender(step)
+    due = calendar.due(store, CALENDAR_TIMERS, step.now_us, at_most + 1)
+    taken, taken_bytes, gone = 0, 0, 0
+    for at_us, sequence, row in due[:at_most]:
+        timer = unpack(at_us, row)
+        own_key = timer_key(timer.queue, timer.key)
+        if timer.apart:
+            timer = timer._replace(payload=read_apart(_stored(store.get, own_key)))
+        taken_bytes += len(timer.payload)
+        if taken and taken_bytes > max_bytes:
+            break
+        taken += 1
+        calendar.remove(store, CALENDAR_TIMERS, at_us, sequence)
+        refusal = _refusal(timer.queue, rules)
+        if refusal is None:
+            appender.append(timer)
+        else:
+            created_at_us = read_place(_stored(store.get, own_key)).created_at_us
+            if _keep_refused(step, timer, sequence, created_at_us, refusal, rules):
+                continue
+        store.delete(own_key)
+        gone += 1
+    _count(store, -gone)
+    return (taken < len(due),)
+
+
+def next_deadline_us(store: Store) -> int | None:
+    """The earliest moment at which a timer is to be tried, µs of the group clock; None when nothing is pending."""
+    return calendar.earliest(store, CALENDAR_TIMERS)
+
+
+def due_queues(store: Store, now_us: int, at_most: int) -> dict[bytes, int]:
+    """Queues that a fire step of `at_most` timers would append to, with how many: pops may ride behind it (M-41)."""
+    counts: dict[bytes, int] = {}
+    for _at_us, _sequence, row in calendar.due(store, CALENDAR_TIMERS, now_us, at_most):
+        queue = queue_of(row)
+        counts[queue] = counts.get(queue, 0) + 1
+    return counts
+
+
+def due_figures(store: Store, now_us: int, at_most: int) -> tuple[int, int]:
+    """(timers due and not fired, counted up to `at_most`; µs since the oldest of them became due). For the figures."""
+    due = calendar.due(store, CALENDAR_TIMERS, now_us, at_most)
+    return len(due), now_us - due[0][0] if due else 0
+
+
+def find(view: Store | FrozenStore, queue: bytes, key: bytes) -> tuple[Timer, int] | None:
+    """A pending timer, its payload with it, and since when its key has been pending (µs); None when absent."""
+    stored = view.get(timer_key(queue, key))
+    if stored is None:
+        return None
+    timer = timer_at(view.get, stored)
+    if timer.apart:
+        timer = timer._replace(payload=read_apart(stored))
+    return timer, read_place(stored).created_at_us
+
+
+def timer_at(get: Callable[[bytes], bytes | None], stored: bytes) -> Timer:
+    """The timer whose row by identity is `stored`."""
+    at_us, sequence, _created_at_us = read_place(stored)
+    return unpack(at_us, _stored(get, CALENDAR + CALENDAR_TIMERS + two_u64(at_us, sequence)))
+
+
+def _refusal(queue: bytes, rules: FireRules) -> bytes | None:
+    """Why a fire into `queue` is refused; None when it is not.
+
+    Whatever the append could refuse is refused at the schedule already (TM-25), and encryption switched on later does
+    not reach a pending timer (TM-24): so today only the test hook refuses a fire.
+    """
+    return REFUSED_BY_HOOK if rules.fail_queue and rules.fail_queue == queue else None
+
+
+def _keep_refused(
+    step: Step, timer: Timer, sequence: int, created_at_us: int, refusal: bytes, rules: FireRules,
+) -> bool:
+    """Put off a timer whose fire was refused, or file its dead letter (TM-54, TM-55): whether it is still pending."""
+    store, tally = step.store, step.tally
+    attempts = timer.attempts
+    if rules.fail_transient:
+        tally.timer_failures_transient += 1
+        backoff_ms = rules.transient_backoff_ms
+    else:
+        tally.timer_failures += 1
+        backoff_ms = min(rules.backoff_max_ms, rules.backoff_min_ms << min(attempts, BACKOFF_DOUBLINGS_MAX))
+        attempts += 1
+        if attempts >= rules.max_attempts:
+            queue, partition = queues.destination(step, timer.queue, timer.partition)
+            deadletters.file(
+                step, queue, partition, group=deadletters.TIMER_GROUP, offset=deadletters.TIMER_OFFSET,
+                transaction_id=timer.txn, payload=timer.payload, payload_flags=timer.payload_flags, error=refusal,
+                attempts=attempts, producer_sub=timer.producer_sub, created_at_us=created_at_us)
+            tally.timer_dead_letters += 1
+            return False
+    retry_at_us = step.now_us + backoff_ms * 1000
+    row, apart = pack_in_backoff(
+        timer._replace(updated_at_us=step.now_us, attempts=attempts, last_error=refusal))
+    store.put(timer_key(timer.queue, timer.key), pack_place(retry_at_us, sequence, created_at_us, apart))
+    calendar.put(store, CALENDAR_TIMERS, retry_at_us, sequence, row)
+    return True
+
+
+def _first_in_clear(store: Store, operations: Sequence[Operation]) -> int | None:
+    """Index of the first schedule whose queue wants encrypted payloads (TM-24): the option is state, apply decides."""
+    looked_at = None
+    for index, operation in enumerate(operations):
+        queue = operation[1]
+        if queue != looked_at and operation[0] == TimerOp.SCHEDULE:
+            if queues.takes_no_clear_text(store, queue):
+                return index
+            looked_at = queue
+    return None
+
+
+def _count(store: Store, change: int) -> None:
+    """Keep the exact number of pending timers."""
+    if change:
+        counters = store.counters()
+        counters.timers_pending += change
+        must(counters.timers_pending >= 0, "more timers are gone than were pending", pending=counters.timers_pending)
+        store.put_row(COUNTERS, counters)
+
+
+def _stored(get: Callable[[bytes], bytes | None], key: bytes) -> bytes:
+    """The row at `key`, which the timer's other row vouches for."""
+    stored = get(key)
+    if stored is None:
+        broken("half of a timer is missing", key=key)
+    return stored

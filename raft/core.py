@@ -1,0 +1,511 @@
+"""One group's Raft, as in the Raft paper and thesis: what a member decides, given messages, ticks and disk reports.
+
+It is called and never calls: no IO, no clock, no await; randomness is passed in. What follows from a call waits in
+`ready()`. Arithmetic of majorities, the log, followers' progress and read rounds have rooms of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+from raft.invariants import broken, must
+from raft.leadership import Leadership
+from raft.log import Log
+from raft.messages import (
+    Append,
+    AppendAccepted,
+    AppendRejected,
+    Committed,
+    Denial,
+    Entry,
+    EntryKind,
+    HardState,
+    Heartbeat,
+    HeartbeatAnswered,
+    Message,
+    PreVote,
+    PreVoteDenied,
+    PreVoteGranted,
+    StaleTerm,
+    TimeoutNow,
+    Vote,
+    VoteDenied,
+    VoteGranted,
+)
+from raft.promises import Promises
+from raft.quorum import Configuration, Tally
+from raft.ready import NotLeader, Ready, Role, TransferInProgress
+from raft.settings import Settings
+
+__all__ = ["Core", "NotLeader", "Ready", "Role", "Settings", "TransferInProgress"]
+
+
+class Core:
+    """One member of one group.
+
+    To be read, never set: role, term, voted_for, leader (0 unknown), commit_index, applied_index, log, configuration;
+    vote_clocks, the group clock as each voter that elected this leader estimates it (M-21).
+    For the driver to set: clock_us, its own estimate, which its grants of votes carry; blank_data, what the blank
+    entry of a term holds. The first `ready` or `propose` after an election appends that entry, so a driver that sees
+    `role` turn to LEADER can set it in time.
+    """
+
+    __slots__ = (
+        "_elapsed_ticks", "_handed_index", "_handlers", "_leadership", "_promises", "_random", "_send", "_settings",
+        "_timeout_ticks", "_votes", "applied_index", "blank_data", "clock_us", "commit_index", "configuration",
+        "leader", "log", "node_id", "role", "term", "vote_clocks", "voted_for",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        configuration: Configuration,
+        log: Log,
+        hard_state: HardState,
+        applied_index: int,
+        settings: Settings,
+        random: Random,
+    ) -> None:
+        """A member as its disk has it. Breaks an invariant if what recovery read does not fit together."""
+        self.node_id, self.configuration, self.log = node_id, configuration, log
+        self._settings, self._random = settings, random
+        self.term, self.voted_for = hard_state.term, hard_state.voted_for
+        self.commit_index = max(hard_state.commit_index, applied_index)
+        self.applied_index = applied_index
+        self._handed_index = applied_index
+        self._promises = Promises(hard_state)
+        self._send: list[Message] = []
+        self._votes: dict[int, bool] = {}
+        self.vote_clocks: dict[int, int] = {}
+        self.clock_us = 0
+        self.blank_data = b""
+        self.leader = 0
+        self._elapsed_ticks = self._timeout_ticks = 0
+        self._become(Role.FOLLOWER)
+        must(applied_index >= log.first_index - 1, "the log starts after what is applied", applied=applied_index)
+        self._check()
+
+    # What the driver asks
+
+    @property
+    def term_start_index(self) -> int:
+        """Index of the blank entry of the leader's term; 0 while it is not appended, and for all but a leader.
+
+        A leader serves once that entry is applied (CL-24).
+        """
+        return self._leadership.term_start_index if self._leadership else 0
+
+    @property
+    def transfer_target(self) -> int:
+        """To whom a leader is handing over; 0 for nobody."""
+        return self._leadership.transfer_target if self._leadership else 0
+
+    def quorum_silent_ticks(self) -> int:
+        """Ticks since a majority last answered this leader (CL-52). Raises NotLeader."""
+        return self._lead().quorum_silent_ticks()
+
+    def best_successor(self, max_silent_ticks: int) -> int:
+        """The voter that this leader would best hand over to (CL-54); 0 for a lone voter. Raises NotLeader.
+
+        It holds most of the log, of those who answered within so many ticks; if none did, of all.
+        """
+        return self._lead().best_successor(max_silent_ticks)
+
+    def has_ready(self) -> bool:
+        """Whether `ready` would hand anything out."""
+        log, handed, leadership = self.log, self._promises.handed, self._leadership
+        return bool(
+            log.last_index > log.submitted_index
+            or self.commit_index != handed.commit_index
+            or min(self.commit_index, log.flushed_index) > self._handed_index
+            or self._send
+            or self._promises
+            or self.term != handed.term
+            or self.voted_for != handed.voted_for
+            or (leadership is not None and leadership.has_ready(self.commit_index))
+        )
+
+    def ready(self) -> Ready:
+        """Hand out what follows from the calls so far."""
+        reads: tuple[tuple[int, int], ...] = ()
+        left_behind: tuple[int, ...] = ()
+        if self._leadership is not None:
+            self._open_term(self._leadership)
+            self._leadership.begin_reads(self.commit_index)
+            self._leadership.replicate(self.commit_index)
+            reads, left_behind = self._leadership.take_ready()
+        must_write, hard_state = self._promises.take_hard_state(
+            self.term, self.voted_for, self.commit_index, self.log
+        )
+        previous_term, entries = self.log.submit()
+        send_now = tuple(self._send)
+        self._send.clear()
+        return Ready(
+            hard_state, must_write, previous_term, entries, send_now, self._promises.take(), self._take_applicable(),
+            reads, left_behind,
+        )  # fmt: skip
+
+    # What the driver tells
+
+    def tick(self) -> None:
+        """Raft's unit of time has passed."""
+        leadership = self._leadership
+        if leadership is not None:
+            leadership.tick(self.commit_index)
+            if self._settings.check_quorum and leadership.quorum_silent_ticks() >= self._settings.quorum_ticks:
+                self._give_up(leadership)
+        else:
+            self._elapsed_ticks += 1
+            if self._elapsed_ticks >= self._timeout_ticks:
+                self._elapsed_ticks = 0
+                self.campaign()
+        self._check()
+
+    def step(self, message: Message) -> None:
+        """Take in a peer's message; what follows from it waits in `ready()`."""
+        if message.term > self.term:
+            if self._disturbs(message):
+                self._deny(message, Denial.HEARS_LEADER)
+                return
+            self._become_follower(message.term)
+        elif message.term < self.term:
+            if message.is_request:
+                self._send.append(StaleTerm(self.node_id, message.sender, self.term))
+            return
+        self._handlers[type(message)](self, message)
+        self._check()
+
+    def written(self, term: int, index: int, hard_state: HardState | None) -> None:
+        """The disk holds, flushed, the log up to (term, index), and this hard state (None: none since the last report).
+
+        Reports come in the order of the writes; one may stand for several; one out of date does no harm (M-13).
+        """
+        promises = self._promises
+        if hard_state is not None:
+            promises.written(hard_state)
+        self.log.flushed(term, index, promises.on_disk.term)
+        if self._leadership is not None:
+            self._advance_commit(self._leadership)
+        elif self.role is Role.CANDIDATE and promises.vote_is_on_disk(self.term, self.node_id):
+            self._count_vote(self.node_id, granted=True)
+        self._check()
+
+    def applied(self, index: int) -> None:
+        """The state holds everything up to `index`."""
+        must(index >= self.applied_index, "applied index fell", index=index, applied=self.applied_index)
+        self.applied_index = index
+        self._check()
+
+    def propose(self, payloads: Sequence[bytes]) -> int:
+        """Append commands, one entry a payload; returns the index of the first.
+
+        They may be lost with the leader until they come back in `to_apply`. Raises NotLeader, TransferInProgress.
+        """
+        leadership = self._lead()
+        if leadership.transfer_target:
+            raise TransferInProgress(leadership.transfer_target)
+        must(len(payloads) > 0, "proposed nothing")
+        self._open_term(leadership)
+        first_index = self.log.append(self.term, EntryKind.COMMANDS, payloads)
+        self._check()
+        return first_index
+
+    def read_index(self, request: int) -> None:
+        """Ask from which applied index on a read that begins now may be served; the answer comes in `Ready.reads`.
+
+        It never comes if leadership is lost first. Raises NotLeader.
+        """
+        self._lead().reads.ask(request)
+
+    def transfer_leadership(self, target: int) -> None:
+        """Hand over to `target` once it holds the whole log (Raft thesis 3.10); given up after an election timeout.
+
+        Until then the request is repeated with each heartbeat, and nothing is proposed. A second call names another
+        target. Raises NotLeader, and ValueError for one that is not another voter.
+        """
+        leadership = self._lead()
+        if target == self.node_id or not self.configuration.is_voter(target):
+            raise ValueError(f"leadership cannot go to {target}")
+        leadership.transfer_to(target)
+
+    def campaign(self, *, skip_pre_vote: bool = False) -> None:
+        """Stand for election now; a leader and a member without a vote stay what they are.
+
+        skip_pre_vote: for the first leader of a new group, who can disturb nobody (M-70).
+        """
+        if self.role is Role.LEADER or not self.configuration.is_voter(self.node_id):
+            return
+        if skip_pre_vote or not self._settings.pre_vote:
+            self._stand(transfer=False)
+        else:
+            self._ask_for_pre_votes()
+
+    # Roles and terms (Raft paper §5.1)
+
+    def _become(self, role: Role) -> None:
+        self.role = role
+        self._handlers = HANDLERS[role]
+        self._leadership: Leadership | None = None
+        self._elapsed_ticks = 0
+        election_ticks = self._settings.election_ticks
+        self._timeout_ticks = self._random.randrange(election_ticks, 2 * election_ticks)
+
+    def _become_follower(self, term: int) -> None:
+        """Of a leader not yet known. A follower's timeout runs on: only its leader or a granted vote restart it."""
+        self.leader = 0
+        if term > self.term:
+            self.term, self.voted_for = term, 0
+            self._promises.drop()
+        if self.role is not Role.FOLLOWER:
+            self._become(Role.FOLLOWER)
+
+    def _become_leader(self) -> None:
+        self._become(Role.LEADER)
+        self.leader = self.node_id
+        self._leadership = Leadership(
+            node_id=self.node_id, term=self.term, configuration=self.configuration, log=self.log,
+            settings=self._settings, send=self._send,
+        )  # fmt: skip
+
+    def _hear_from_leader(self, leader: int) -> None:
+        if self.role is not Role.FOLLOWER:
+            self._become(Role.FOLLOWER)
+        must(self.leader in (0, leader), "two leaders in one term", term=self.term, leaders=(self.leader, leader))
+        self.leader = leader
+        self._elapsed_ticks = 0
+
+    def _give_up(self, leadership: Leadership) -> None:
+        """A leader whom no majority answers may be one that cannot hear: its heartbeats keep the others quiet."""
+        if successor := leadership.best_successor(self._settings.election_ticks):
+            leadership.tell_to_stand(successor)
+        self._become_follower(self.term)
+
+    def _lead(self) -> Leadership:
+        if self._leadership is None:
+            raise NotLeader(self.leader)
+        return self._leadership
+
+    # Elections (Raft paper §5.2, §5.4.1; pre-vote: thesis 9.6)
+
+    def _ask_for_pre_votes(self) -> None:
+        self._become(Role.PRE_CANDIDATE)
+        self.leader = 0
+        self._votes = {}
+        for peer in self.configuration.electors:
+            if peer != self.node_id:
+                self._send.append(PreVote(self.node_id, peer, self.term, self.log.last_index, self.log.last_term))
+        self._count_vote(self.node_id, granted=True)
+
+    def _stand(self, *, transfer: bool) -> None:
+        self._become(Role.CANDIDATE)
+        self.leader = 0
+        self.term += 1
+        self.voted_for = self.node_id
+        self._promises.drop()
+        self._votes = {}
+        self.vote_clocks = {}
+        for peer in self.configuration.electors:
+            if peer != self.node_id:
+                # After the write: who won a term and forgot it in a crash could win it again with another log.
+                vote = Vote(self.node_id, peer, self.term, self.log.last_index, self.log.last_term, transfer)
+                self._promises.add(vote)
+
+    def _count_vote(self, voter: int, *, granted: bool) -> None:
+        """The own vote is counted once the disk holds it, and without it nothing is won."""
+        self._votes[voter] = granted
+        tally = self.configuration.tally(self._votes)
+        if tally is Tally.LOST:
+            self._become_follower(self.term)
+        elif tally is Tally.WON and self.node_id in self._votes:
+            if self.role is Role.PRE_CANDIDATE:
+                self._stand(transfer=False)
+            else:
+                self._become_leader()
+
+    def _disturbs(self, message: Message) -> bool:
+        """Whether this asks a member that hears its leader for a vote in a later term (Raft thesis 4.2.3)."""
+        if type(message) is Vote:
+            return not message.transfer and self._hears_leader()
+        return type(message) is PreVote and self._hears_leader()
+
+    def _hears_leader(self) -> bool:
+        if self._leadership is not None:
+            return self._leadership.quorum_silent_ticks() < self._settings.election_ticks
+        return self.leader != 0 and self._elapsed_ticks < self._settings.election_ticks
+
+    def _deny(self, message: Message, reason: Denial) -> None:
+        denied = PreVoteDenied if type(message) is PreVote else VoteDenied
+        self._send.append(denied(self.node_id, message.sender, self.term, reason))
+
+    def _is_behind(self, message: PreVote | Vote) -> bool:
+        """Whether the asker's log is less up to date than this one's (Raft paper §5.4.1)."""
+        return (message.last_term, message.last_index) < (self.log.last_term, self.log.last_index)
+
+    # Handlers of messages of the current term
+
+    def _answer_pre_vote(self, message: PreVote) -> None:
+        if self._hears_leader():
+            self._deny(message, Denial.HEARS_LEADER)
+        elif self._is_behind(message):
+            self._deny(message, Denial.LOG_BEHIND)
+        else:
+            self._send.append(PreVoteGranted(self.node_id, message.sender, self.term))
+
+    def _answer_vote(self, message: Vote) -> None:
+        if self.voted_for not in (0, message.sender):
+            self._deny(message, Denial.VOTED_FOR_OTHER)
+        elif self._is_behind(message):
+            self._deny(message, Denial.LOG_BEHIND)
+        else:
+            self.voted_for = message.sender
+            self._elapsed_ticks = 0
+            self._promises.add(VoteGranted(self.node_id, message.sender, self.term, self.clock_us))
+
+    def _take_grant(self, message: PreVoteGranted | VoteGranted) -> None:
+        if type(message) is VoteGranted:
+            self.vote_clocks[message.sender] = message.clock_us
+        self._count_vote(message.sender, granted=True)
+
+    def _take_denial(self, message: PreVoteDenied | VoteDenied) -> None:
+        self._count_vote(message.sender, granted=False)
+
+    def _take_over(self, _message: TimeoutNow) -> None:
+        if self.configuration.is_voter(self.node_id):
+            self._stand(transfer=True)
+
+    def _take_append(self, message: Append) -> None:
+        self._hear_from_leader(message.sender)
+        log, previous_index = self.log, message.previous_index
+        if previous_index < self.commit_index:
+            # Overtaken by a later one. What is committed agrees with every leader's log, so that much is accepted.
+            self._accept(message, self.commit_index)
+        elif log.holds(previous_index, message.previous_term):
+            last_index = log.write_after(
+                previous_index, message.entries, commit_index=self.commit_index, in_term=self.term
+            )
+            # Only what this message proves to agree may commit: past it this log can hold another leader's entries.
+            self._commit_to(min(message.commit_index, last_index))
+            self._accept(message, last_index)
+        else:
+            hint_index, hint_term = log.agreeing_place(previous_index, message.previous_term)
+            self._send.append(
+                AppendRejected(
+                    self.node_id, message.sender, self.term, previous_index, hint_index, hint_term, message.round
+                )
+            )
+
+    def _accept(self, message: Append, index: int) -> None:
+        # A promise about the own disk: it leaves after the write, never before.
+        self._promises.add(AppendAccepted(self.node_id, message.sender, self.term, index, message.round))
+
+    def _take_heartbeat(self, message: Heartbeat) -> None:
+        self._hear_from_leader(message.sender)
+        self._commit_to(message.commit_index)
+        self._send.append(HeartbeatAnswered(self.node_id, message.sender, self.term, message.round))
+
+    def _take_commit(self, message: Committed) -> None:
+        self._hear_from_leader(message.sender)
+        self._commit_to(message.commit_index)
+
+    def _take_acceptance(self, message: AppendAccepted) -> None:
+        leadership = self._lead()
+        if leadership.accepted(message):
+            self._advance_commit(leadership)
+
+    def _take_rejection(self, message: AppendRejected) -> None:
+        self._lead().rejected(message)
+
+    def _take_heartbeat_answer(self, message: HeartbeatAnswered) -> None:
+        self._lead().heartbeat_answered(message, self.commit_index)
+
+    def _ignore(self, message: Message) -> None:
+        """An answer that came too late for the role that asked, or told all by its term."""
+
+    def _meet_second_leader(self, message: Append | Heartbeat | Committed | TimeoutNow) -> None:
+        broken("two leaders in one term", term=self.term, leaders=(self.node_id, message.sender))
+
+    # Entries and commitment (Raft paper §5.3, §5.4.2)
+
+    def _open_term(self, leadership: Leadership) -> None:
+        if not leadership.term_start_index:
+            leadership.term_start_index = self.log.append(self.term, EntryKind.BLANK, (self.blank_data,))
+
+    def _advance_commit(self, leadership: Leadership) -> None:
+        index = leadership.agreed_match_index()
+        # One of an earlier term on a majority can be overwritten still; one of this term commits them all (§5.4.2).
+        if index > self.commit_index and self.log.term_at(index) == self.term:
+            self._commit_to(index)
+
+    def _commit_to(self, index: int) -> None:
+        if index > self.commit_index:
+            must(index <= self.log.last_index, "committed what is not held", index=index, last=self.log.last_index)
+            self.commit_index = index
+
+    def _take_applicable(self) -> tuple[Entry, ...]:
+        """Committed and on the own disk: else a crash could leave the state ahead of the log (M-3)."""
+        last_index = min(self.commit_index, self.log.flushed_index)
+        if last_index <= self._handed_index:
+            return ()
+        entries = self.log.entries(self._handed_index + 1, last_index, self._settings.max_apply_bytes)
+        self._handed_index = entries[-1].index
+        return entries
+
+    def _check(self) -> None:
+        """What holds between any two calls. One comparison when all is well: this runs after each of them."""
+        log = self.log
+        if (
+            self.applied_index <= self._handed_index <= self.commit_index <= log.last_index
+            and log.flushed_index <= log.submitted_index <= log.last_index
+            and log.last_term <= self.term >= self._promises.handed.term
+            and (self.role is Role.LEADER) == (self._leadership is not None) == (self.leader == self.node_id)
+        ):
+            return
+        facts = {name: getattr(self, name) for name in ("role", "leader", "term", "commit_index", "applied_index")}
+        facts |= {name: getattr(log, name) for name in ("last_index", "last_term", "submitted_index", "flushed_index")}
+        broken("indexes, terms and role do not fit together", handed_index=self._handed_index, **facts)
+
+
+Handler = Callable[[Core, Any], None]
+
+_SAME_IN_EVERY_ROLE: Final[Mapping[type, Handler]] = {
+    PreVote: Core._answer_pre_vote,
+    Vote: Core._answer_vote,
+    StaleTerm: Core._ignore,
+}
+_LED: Final[Mapping[type, Handler]] = {
+    **_SAME_IN_EVERY_ROLE,
+    Append: Core._take_append,
+    Heartbeat: Core._take_heartbeat,
+    Committed: Core._take_commit,
+    TimeoutNow: Core._take_over,
+    AppendAccepted: Core._ignore,
+    AppendRejected: Core._ignore,
+    HeartbeatAnswered: Core._ignore,
+    PreVoteGranted: Core._ignore,
+    PreVoteDenied: Core._ignore,
+    VoteGranted: Core._ignore,
+    VoteDenied: Core._ignore,
+}
+HANDLERS: Final[Mapping[Role, Mapping[type, Handler]]] = {
+    Role.FOLLOWER: _LED,
+    Role.PRE_CANDIDATE: {**_LED, PreVoteGranted: Core._take_grant, PreVoteDenied: Core._take_denial},
+    Role.CANDIDATE: {**_LED, VoteGranted: Core._take_grant, VoteDenied: Core._take_denial},
+    Role.LEADER: {
+        **_SAME_IN_EVERY_ROLE,
+        Append: Core._meet_second_leader,
+        Heartbeat: Core._meet_second_leader,
+        Committed: Core._meet_second_leader,
+        TimeoutNow: Core._meet_second_leader,
+        AppendAccepted: Core._take_acceptance,
+        AppendRejected: Core._take_rejection,
+        HeartbeatAnswered: Core._take_heartbeat_answer,
+        PreVoteGranted: Core._ignore,
+        PreVoteDenied: Core._ignore,
+        VoteGranted: Core._ignore,
+        VoteDenied: Core._ignore,
+    },
+}
+"""What each role does with each message of its own term."""

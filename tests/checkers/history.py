@@ -1,0 +1,207 @@
+"""What clients saw, as the checkers read it. Rules of the labels: guarantees.md, part 2.
+
+All moments are nanoseconds of one observer's clock that a jump of the wall clock does not move; `start_ns` is just
+before the call left, `end_ns` just after its answer came (or the client gave up). Moments of the group clock are µs
+since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Outcome(Enum):
+    """What a client knows of its call."""
+
+    OK = "ok"  # answered; a verdict such as `absent` is OK with that value
+    FAIL = "fail"  # surely not applied
+    INFO = "info"  # unknown: perhaps applied, perhaps later
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One HTTP call of one client."""
+
+    client: int
+    start_ns: int
+    end_ns: int
+    outcome: Outcome
+    why: str = ""  # of a FAIL or INFO: status and code, or what the connection did
+
+    @property
+    def name(self) -> str:
+        """Name of the operation in reports."""
+        return type(self).__name__.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule(Call):
+    """One schedule or reschedule. `txn` is unique in the run: it is the version of the timer."""
+
+    queue: str
+    key: str
+    txn: str
+    partition: str
+    delay_ms: int
+    payload: object
+    status: str = ""  # scheduled, rescheduled
+    message_id: str = ""
+    deliver_at_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel(Call):
+    """One cancel. `removed_txn`: the version it reports to have removed, with status `cancelled`."""
+
+    queue: str
+    key: str
+    status: str = ""  # cancelled, absent
+    removed_txn: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peek(Call):
+    """One peek; `txn` is the pending version when `found`."""
+
+    queue: str
+    key: str
+    found: bool = False
+    txn: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push(Call):
+    """One pushed item."""
+
+    queue: str
+    partition: str
+    txn: str
+    payload: object
+    status: str = ""  # queued, duplicate
+    message_id: str = ""
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as a pop showed it."""
+
+    queue: str
+    partition: str
+    partition_id: str
+    offset: int
+    message_id: str
+    txn: str
+    payload: object
+    created_at_us: int  # at least the append's stamp, less than 1 ms above it (pop-ack.md 2: rounded up)
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pop(Call):
+    """One pop. `lease_ms` is what it asked for; an OK pop without messages was a 204."""
+
+    queue: str
+    group: str
+    lease_ms: int
+    lease_id: str = ""
+    messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AckItem:
+    """One item of an ack with its verdict; the verdict's fields mean nothing unless the call was OK."""
+
+    message: Message
+    status: str  # completed, failed, retry, dlq
+    success: bool = False
+    noop: bool = False
+    redelivers: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack(Call):
+    """One ack, single or batch, under one lease (a test client acks a pop as a whole)."""
+
+    group: str
+    lease_id: str
+    items: tuple[AckItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise broken, and the calls that show it."""
+
+    promise: str
+    what: str
+    calls: tuple[Call, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"BROKEN   {self.promise}: {self.what}"]
+        lines += [f"SEEN     {call}" for call in self.calls]
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class History:
+    """A whole run: the calls in the order in which they ended, and what was found at the end.
+
+    log: every message of every partition, read at the end by a reader of its own, in the order in which it came.
+    still_pending: (queue, key) of timers that a list showed at the end, after the longest delay had passed.
+    drained: the worker groups were read to the end. outages: when no node could answer, by the same clock as the calls.
+    """
+
+    calls: list[Call] = field(default_factory=list)
+    log: list[Message] = field(default_factory=list)
+    still_pending: list[tuple[str, str]] = field(default_factory=list)
+    drained: bool = False
+    outages: list[tuple[int, int]] = field(default_factory=list)
+
+    def schedules(self) -> Iterator[Schedule]:
+        """Every schedule."""
+        return (call for call in self.calls if isinstance(call, Schedule))
+
+    def cancels(self) -> Iterator[Cancel]:
+        """Every cancel."""
+        return (call for call in self.calls if isinstance(call, Cancel))
+
+    def peeks(self) -> Iterator[Peek]:
+        """Every peek."""
+        return (call for call in self.calls if isinstance(call, Peek))
+
+    def pushes(self) -> Iterator[Push]:
+        """Every push."""
+        return (call for call in self.calls if isinstance(call, Push))
+
+    def pops(self) -> Iterator[Pop]:
+        """Every pop."""
+        return (call for call in self.calls if isinstance(call, Pop))
+
+    def acks(self) -> Iterator[Ack]:
+        """Every ack."""
+        return (call for call in self.calls if isinstance(call, Ack))
+
+    def seen(self) -> Iterator[Message]:
+        """Every message that anybody was shown."""
+        yield from self.log
+        for pop in self.pops():
+            yield from pop.messages
+
+
+def by_partition(messages: Iterable[Message]) -> dict[tuple[str, str], list[Message]]:
+    """Messages by (queue, partition id), in the order given. An id lives as long as its partition does."""
+    found: dict[tuple[str, str], list[Message]] = {}
+    for message in messages:
+        found.setdefault((message.queue, message.partition_id), []).append(message)
+    return found
+
+
+def counts(calls: Sequence[Call]) -> dict[str, dict[str, int]]:
+    """How often each operation ended how, for the report."""
+    table: dict[str, dict[str, int]] = {}
+    for call in calls:
+        row = table.setdefault(call.name, {outcome.value: 0 for outcome in Outcome})
+        row[call.outcome.value] += 1
+    return table

@@ -1,0 +1,117 @@
+"""A node without consensus for the tests of handlers: each command is an entry of its own, applied at once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import cbor2
+
+from queen_node import answers, commands, queries
+from queen_node.answers import consume as consume_answers
+from queen_node.answers import push as push_answers
+from queen_node.answers import timers as timer_answers
+from queen_node.broker import Lane, Unavailable
+from queen_node.commands import Kind
+from queen_node.state import consume
+from queen_node.state.machine import Answer, Machine
+from queen_node.state.store import Store
+from tests.support.memory_engine import MemoryEngine
+
+RENDERERS: dict[int, Callable[[Answer], bytes]] = {
+    Kind.PUSH: push_answers.render_push,  # type: ignore[dict-item]
+    Kind.CONFIGURE: push_answers.render_configure,  # type: ignore[dict-item]
+    Kind.TIMERS: timer_answers.render_timers,  # type: ignore[dict-item]
+    Kind.ACK: consume_answers.render_ack,
+    Kind.EXTEND: consume_answers.render_extend,
+}
+FIRE = commands.fire(
+    at_most=256, max_bytes=4 << 20, backoff_min_ms=1000, backoff_max_ms=60_000, transient_backoff_ms=1000,
+    max_attempts=5)
+
+
+class FakeBroker:
+    """Implements `broker.Broker` over the memory twin of the store.
+
+    now_us: the group clock; it stands still unless the test moves it, and nothing fires but by `fire`. unavailable: a
+    code that every call from now on fails with; unavailable_after: the same, but the command is applied first.
+    refuse_admission: what `admit` raises. writes: the commands that came in, decoded.
+    """
+
+    def __init__(self, now_us: int = 1_700_000_000_000_000) -> None:
+        self.now_us = now_us
+        self.machine = Machine(Store(MemoryEngine(), life=1))
+        self.writes: list[list[object]] = []
+        self.lanes: list[Lane] = []
+        self.timeouts_ms: list[int] = []
+        self.handed_back: list[bytes] = []
+        self.admitted_bytes: list[int] = []
+        self.unavailable: str | None = None
+        self.unavailable_after: str | None = None
+        self.refuse_admission: Exception | None = None
+
+    def apply(self, *raw_commands: bytes) -> list[Answer]:
+        """One entry with these commands; their answers."""
+        index = self.machine.applied_index + 1
+        applied = self.machine.apply_entry(index=index, term=1, data=commands.entry(self.now_us, raw_commands))
+        return [answer for _request_id, _kind, answer in applied]
+
+    def fire(self, fire: bytes = FIRE) -> int:
+        """Fire what is due now, in as many entries as it takes; how many entries."""
+        entries = 1
+        while self.apply(fire)[0] == (True,):
+            entries += 1
+        return entries
+
+    async def write(
+        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, queues: tuple[bytes, ...] = (),
+    ) -> bytes:
+        """Apply the command and render its answer."""
+        decoded = cbor2.loads(command)
+        self.writes.append(decoded)
+        self.lanes.append(lane)
+        self.timeouts_ms.append(timeout_ms)
+        self._fail(self.unavailable)
+        answer = self.apply(command)[0]
+        self._fail(self.unavailable_after)
+        return RENDERERS[decoded[0]](answer)
+
+    async def read(self, query: bytes, *, timeout_ms: int) -> bytes:
+        """Run the reader to its end over what is applied."""
+        self.timeouts_ms.append(timeout_ms)
+        self._fail(self.unavailable)
+        reader = queries.reader(self.machine.store.frozen(), query)
+        try:
+            while True:
+                next(reader)
+        except StopIteration as end:
+            result: bytes = end.value
+            return result
+
+    async def pop(
+        self, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+        wait_ms: int | None, client_gone: Callable[[], Awaitable[None]] | None,
+    ) -> bytes:
+        """One try; empty at once when nothing can be delivered, however long the call would wait."""
+        self._fail(self.unavailable)
+        store = self.machine.store
+        if consume.can_serve(store, queue=queue, group=group, partition=partition, now_us=self.now_us) is not True:
+            return answers.result(204)
+        answer = self.apply(command)[0]
+        self._fail(self.unavailable_after)
+        return consume_answers.render_pop(answer) if consume.claimed(answer) else answers.result(204)
+
+    async def hand_back(self, lease_id: bytes) -> None:
+        """Give the lease back."""
+        self.handed_back.append(lease_id)
+        self.apply(commands.hand_back(lease_id))
+
+    async def admit(self, body_bytes: int) -> None:
+        """Take a permit, or raise what the test wants raised."""
+        if self.refuse_admission is not None:
+            raise self.refuse_admission
+        self.admitted_bytes.append(body_bytes)
+
+    @staticmethod
+    def _fail(code: str | None) -> None:
+        if code is not None:
+            raise Unavailable(code)

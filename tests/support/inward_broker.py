@@ -1,0 +1,71 @@
+"""A door's broker over `Inward`: commands are applied one after the other and their answers rendered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NoReturn
+
+import cbor2
+
+from queen_node.answers import push as push_answers
+from queen_node.broker import Lane, Unavailable
+from queen_node.commands import Kind
+from tests.support.inward import Inward
+
+RENDERERS = {Kind.PUSH: push_answers.render_push, Kind.CONFIGURE: push_answers.render_configure}
+
+
+class InwardBroker:
+    """Implements `broker.Broker` for what goes in.
+
+    writes: commands that came, decoded; calls: (timeout, lane, queues) of each. unavailable: code that the next calls
+    fail with, before anything is applied, or after `unavailable_after` more commands.
+    """
+
+    def __init__(self) -> None:
+        self.node = Inward()
+        self.writes: list[list[Any]] = []
+        self.calls: list[tuple[int, Lane, tuple[bytes, ...]]] = []
+        self.admitted: list[int] = []
+        self.unavailable = ""
+        self.unavailable_after = 0
+        self.refuse_admission: Exception | None = None
+
+    async def write(
+        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, queues: tuple[bytes, ...] = (),
+    ) -> bytes:
+        """Apply and render."""
+        if self.unavailable and not self.unavailable_after:
+            raise Unavailable(self.unavailable)
+        self.unavailable_after -= bool(self.unavailable)
+        self.writes.append(cbor2.loads(command))
+        self.calls.append((timeout_ms, lane, queues))
+        answer = self.node.apply(command)[0]
+        return RENDERERS[self.writes[-1][0]](answer)
+
+    async def write_all(
+        self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
+    ) -> list[bytes]:
+        """The same for several, in order."""
+        return [await self.write(command, timeout_ms=timeout_ms, lane=lane, queues=queues) for command, queues in parts]
+
+    async def admit(self, body_bytes: int) -> None:
+        """Let in, or raise what the test wants raised."""
+        if self.refuse_admission is not None:
+            raise self.refuse_admission
+        self.admitted.append(body_bytes)
+
+    async def read(self, query: bytes, *, timeout_ms: int) -> NoReturn:
+        """Nothing that goes in reads."""
+        raise AssertionError("read")
+
+    async def pop(
+        self, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+        wait_ms: int | None, client_gone: Callable[[], Awaitable[None]] | None,
+    ) -> NoReturn:
+        """Nothing that goes in pops."""
+        raise AssertionError("pop")
+
+    async def hand_back(self, lease_id: bytes) -> NoReturn:
+        """Nothing that goes in hands back."""
+        raise AssertionError("hand_back")

@@ -1,0 +1,103 @@
+"""The bytes of commands and entries, for ever: what one release wrote to a log every later one must read (M-80)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cbor2
+import pytest
+
+from queen_node import commands
+from queen_node.commands import AckStatus, Kind, PayloadFlag, TimerOp
+from raft.invariants import InvariantBroken
+
+RID, MID = bytes(range(16)), bytes(range(16, 32))
+# The same as CBOR text: a byte string of 16.
+R = "50 000102030405060708090a0b0c0d0e0f"
+M = "50 101112131415161718191a1b1c1d1e1f"
+
+# name -> (bytes as this release writes them, golden bytes, what they mean)
+GOLDEN: dict[str, tuple[bytes, str, list[Any]]] = {
+    "push": (
+        commands.push(RID, [
+            (b"q", b"p", b"t", MID, b'{"a":1}', PayloadFlag.JSON, None, None),
+            (b"q", b"p", b"u", MID, b"1", PayloadFlag.RAW, RID, b"me"),
+        ]),
+        f"83 01 {R} 82 88 4171 4170 4174 {M} 47 7b2261223a317d 00 f6 f6 88 4171 4170 4175 {M} 4131 01 {R} 42 6d65",
+        [1, RID, [[b"q", b"p", b"t", MID, b'{"a":1}', 0, None, None], [b"q", b"p", b"u", MID, b"1", 1, RID, b"me"]]],
+    ),
+    "timers": (
+        commands.timers(RID, [
+            (TimerOp.SCHEDULE, b"q", b"k", 1500, b"t", MID, b"1", PayloadFlag.JSON, b"p", None),
+            (TimerOp.CANCEL, b"q", b"k", b"t"),
+        ], firing=True),
+        f"85 02 {R} 82 8a 00 4171 416b 19 05dc 4174 {M} 4131 00 4170 f6 84 01 4171 416b 4174 f5 f4",
+        [2, RID, [[0, b"q", b"k", 1500, b"t", MID, b"1", 0, b"p", None], [1, b"q", b"k", b"t"]], True, False],
+    ),
+    "fire": (
+        commands.fire(
+            at_most=256, max_bytes=1 << 20, backoff_min_ms=1000, backoff_max_ms=60_000, transient_backoff_ms=1000,
+            max_attempts=5),
+        "8a 03 40 19 0100 1a 00100000 19 03e8 19 ea60 19 03e8 05 40 f4",
+        [3, b"", 256, 1 << 20, 1000, 60_000, 1000, 5, b"", False],
+    ),
+    "pop": (
+        commands.pop(
+            RID, lease_id=MID, queue=b"q", partition=None, group=b"g", mode="new", from_us=0, batch=10, partitions=1,
+            lease_ms=None, commit_on_delivery=False, max_bytes=1 << 20),
+        f"8d 04 {R} {M} 4171 f6 4167 63 6e6577 00 0a 01 f6 f4 1a 00100000",
+        [4, RID, MID, b"q", None, b"g", "new", 0, 10, 1, None, False, 1 << 20],
+    ),
+    "ack": (
+        commands.ack(RID, b"g", [(b"t", 7, AckStatus.COMPLETED, MID, None), (b"u", 7, AckStatus.FAILED, b"", b"why")]),
+        f"84 05 {R} 4167 82 85 4174 07 00 {M} f6 85 4175 07 02 40 43 776879",
+        [5, RID, b"g", [[b"t", 7, 0, MID, None], [b"u", 7, 2, b"", b"why"]]],
+    ),
+    "extend": (commands.extend(RID, MID, 60), f"84 06 {R} {M} 18 3c", [6, RID, MID, 60]),
+    "hand back": (commands.hand_back(MID), f"83 07 40 {M}", [7, b"", MID]),
+    "configure": (
+        commands.configure(RID, b"q", MID, (b"ns", None), "merge", [("lease_time", 60), ("ttl", None)]),
+        f"87 08 {R} 4171 {M} 82 42 6e73 f6 65 6d65726765 82 82 6a 6c656173655f74696d65 183c 82 63 74746c f6",
+        [8, RID, b"q", MID, [b"ns", None], "merge", [["lease_time", 60], ["ttl", None]]],
+    ),
+    "forget ids": (
+        commands.forget_ids(at_most=500, keep_at_least_s=900), "84 09 40 19 01f4 19 0384", [9, b"", 500, 900]),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_command_has_its_golden_bytes(name: str) -> None:
+    """M-80."""
+    written, golden, _meaning = GOLDEN[name]
+    assert written == bytes.fromhex(golden)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_bytes_are_still_read(name: str) -> None:
+    """M-80."""
+    _written, golden, meaning = GOLDEN[name]
+    assert cbor2.loads(bytes.fromhex(golden)) == meaning
+
+
+def test_every_kind_of_command_has_golden_bytes() -> None:
+    assert {cbor2.loads(written)[0] for written, _, _ in GOLDEN.values()} == set(Kind)
+
+
+def test_an_entry_is_its_version_stamp_and_commands_as_they_are() -> None:
+    """The commands' own bytes stand in the entry: nobody encodes them twice."""
+    raw = commands.entry(1_700_000_000_000_000, [commands.hand_back(MID)])
+    assert raw == bytes.fromhex(f"83 01 1b 00060a24181e4000 81 83 07 40 {M}")
+    assert cbor2.loads(raw) == [1, 1_700_000_000_000_000, [[7, b"", MID]]]
+
+
+@pytest.mark.parametrize("count", [0, 1, 23, 24, 255, 256, 1000])
+def test_an_entry_of_any_length_is_read_back(count: int) -> None:
+    """CBOR's array head changes its form at 24 and at 256."""
+    raw = commands.entry(5, [commands.extend(RID, MID, number) for number in range(count)])
+    assert cbor2.loads(raw) == [1, 5, [[6, RID, MID, number] for number in range(count)]]
+
+
+@pytest.mark.parametrize("stamp_us", [-1, 1 << 64])
+def test_a_stamp_that_does_not_fit_is_a_broken_invariant(stamp_us: int) -> None:
+    with pytest.raises(InvariantBroken):
+        commands.entry(stamp_us, [])

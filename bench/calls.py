@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -27,14 +28,15 @@ _NUMBER = "9" * NUMBER_DIGITS  # as long as what takes its place
 _LANE = "99"
 
 
+# Text without repetitions, the same in every run: what neighbours share, the store would compress away.
+_FILLING = base64.b64encode(random.Random(17).randbytes(768 * 1024)).decode()
+
+
 def payload(number: int) -> str:
-    """A JSON text of PAYLOAD_BYTES bytes that is different for each number."""
+    """A JSON text of PAYLOAD_BYTES bytes, of which neighbours have little in common."""
     head = f'{{"number":{number},"filling":"'
-    return head + "x" * (PAYLOAD_BYTES - len(head) - 2) + '"}'
-
-
-PAYLOAD_JSON = payload(0)
-PAYLOAD_BASE64 = base64.b64encode(PAYLOAD_JSON.encode()).decode()
+    start = number * PAYLOAD_BYTES % (len(_FILLING) - PAYLOAD_BYTES)
+    return head + _FILLING[start : start + PAYLOAD_BYTES - len(head) - 2] + '"}'
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -68,17 +70,18 @@ def _template(method: str, target: str, body: str, items: int) -> Template:
     return Template(text.removesuffix(filled) + body, items)
 
 
-def _timer(queue: str, number: str, delay_ms: int, partition: str | None = None) -> str:
+def _timer(queue: str, number: str, delay_ms: int, payload_number: int, partition: str | None = None) -> str:
     where = f'"partition":"{partition}",' if partition else ""
+    encoded = base64.b64encode(payload(payload_number).encode()).decode()
     return (
         f'{{"op":"schedule","queue":"{queue}","timerKey":"key-{number}",{where}"delayMs":{delay_ms},'
-        f'"txn":"txn-{number}","payload":"{PAYLOAD_BASE64}"}}'
+        f'"txn":"txn-{number}","payload":"{encoded}"}}'
     )
 
 
 def schedule_template(queue: str, items: int, delay_ms: int = DAY_MS) -> Template:
     """Schedules of timers that will not fire during a bench."""
-    operations = ",".join(_timer(queue, f"<<{item}>>", delay_ms) for item in range(items))
+    operations = ",".join(_timer(queue, f"<<{item}>>", delay_ms, item) for item in range(items))
     return _template("POST", "/api/v1/timers", f'{{"operations":[{operations}]}}', items)
 
 
@@ -90,7 +93,7 @@ def cancel_template(queue: str) -> Template:
 def push_template(queue: str, items: int) -> Template:
     """Pushes; all items of a call into one partition, calls in turn over LANES partitions."""
     rows = ",".join(
-        f'{{"queue":"{queue}","partition":"p<<lane>>","transactionId":"txn-<<{item}>>","payload":{PAYLOAD_JSON}}}'
+        f'{{"queue":"{queue}","partition":"p<<lane>>","transactionId":"txn-<<{item}>>","payload":{payload(item)}}}'
         for item in range(items)
     )
     return _template("POST", "/api/v1/push", f'{{"items":[{rows}]}}', items)
@@ -104,7 +107,7 @@ def fixed_template() -> Template:
 def schedule_call(queue: str, numbers: Sequence[int], delays_ms: Sequence[int]) -> bytes:
     """One call that schedules a timer for each number with its own delay, over LANES partitions."""
     operations = ",".join(
-        _timer(queue, f"{number:0{NUMBER_DIGITS}d}", delay_ms, lane_name(number))
+        _timer(queue, f"{number:0{NUMBER_DIGITS}d}", delay_ms, number, lane_name(number))
         for number, delay_ms in zip(numbers, delays_ms, strict=True)
     )
     return request("POST", "/api/v1/timers", f'{{"operations":[{operations}]}}'.encode())
@@ -114,7 +117,7 @@ def push_call(queue: str, partition: str, numbers: Sequence[int]) -> bytes:
     """One call that pushes a message for each number."""
     rows = ",".join(
         f'{{"queue":"{queue}","partition":"{partition}","transactionId":"txn-{number:0{NUMBER_DIGITS}d}",'
-        f'"payload":{PAYLOAD_JSON}}}'
+        f'"payload":{payload(number)}}}'
         for number in numbers
     )
     return request("POST", "/api/v1/push", f'{{"items":[{rows}]}}'.encode())

@@ -59,11 +59,11 @@ class Server:
         return resident_bytes(self.pid)
 
     def must_live(self) -> None:
-        """Raises ServerFailed, with the last line of its output, when it has ended."""
+        """Raises ServerFailed, with the last lines of its output, when it has ended."""
         code = self._process.poll()
         if code is not None:
-            said = self._log.read_text(errors="replace").strip().splitlines()
-            raise ServerFailed(f"exit code {code}: {said[-1] if said else 'it said nothing'}")
+            said = " | ".join(self._log.read_text(errors="replace").strip().splitlines()[-3:])
+            raise ServerFailed(f"a server ended by itself, exit code {code}: {said or 'it said nothing'}")
 
     def kill(self) -> None:
         """kill -9, and waits for its end."""
@@ -82,8 +82,13 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.kill()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Raises ServerFailed when the server had ended by itself: that is why the load failed, and says more."""
+        try:
+            if kind is not None and issubclass(kind, Exception) and not issubclass(kind, ServerFailed):
+                self.must_live()
+        finally:
+            self.kill()
 
 
 class Node(Server):

@@ -15,6 +15,7 @@ from rich.table import Table as Grid
 from bench.results import Cell, Results, Run, Table, Verdict
 
 TROUBLE_LINES_MAX = 20
+BUSY_SHARE = 0.25  # load average, of the cores, from which a run is no judgement
 MARGIN_SHOWN = (0.1, 10.0)  # of the goals' picture, in times better than the bound
 GOOD, BAD, AIM = "#2f7d4f", "#b4443c", "#8a8a8a"
 
@@ -26,6 +27,8 @@ def show_run(console: Console, run: Run) -> None:
         f"Python {machine.python}; load average before: {machine.load_average:.2f}",
         highlight=False,
     )
+    if machine.load_average > BUSY_SHARE * machine.cores:
+        console.print("[yellow]Others are using this machine: no figure below says what it can do.[/yellow]")
     settings = " ".join(f"{name}={value}" for name, value in run.settings.items())
     console.print(f"Single calls come from {run.generator}.", highlight=False)
     console.print(f"Set for every node, so that no rate answers 429: {settings}", highlight=False)

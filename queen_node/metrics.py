@@ -62,7 +62,7 @@ class Metrics:
     """One node's numbers. Counters only grow; gauges are set by their owner, at the latest by a scrape."""
 
     def __init__(self, started_s: float) -> None:
-        self.started_s = started_s  # monotonic
+        self.started_s = started_s  # by the clock that `Exposition` and LoopWatch read: trio's
         self.before_scrape: list[Callable[[], None]] = []  # owners bring their gauges up to date here; must be quick
         self.routes: Sequence[RouteCounts] = ()
         self._rates: deque[tuple[float, int, int]] = deque()  # (monotonic s, requests, messages), oldest first

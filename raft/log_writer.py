@@ -39,6 +39,7 @@ class InlineHand:
         self._disk = disk
 
     async def carry_out(self, steps: Sequence[Step]) -> None:
+        await trio.lowlevel.cancel_shielded_checkpoint()  # others must run too while the log is busy
         self._disk.carry_out(steps)
 
     async def aclose(self) -> None:

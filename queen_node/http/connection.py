@@ -34,7 +34,7 @@ from queen_node.http.messages import (
     refused_response,
 )
 from queen_node.http.reader import READ_MAX_BYTES, RequestReader
-from queen_node.http.routes import Router
+from queen_node.http.routes import BeforeBody, Router
 from raft.invariants import InvariantBroken
 
 READ_AHEAD_MAX_BYTES = 64 * 1024  # pipelined bytes taken in while a handler waits for its client to go
@@ -161,43 +161,31 @@ class Connection:
 
     async def _answer(self, request: Request, more: bool) -> bool:
         """Run the handler and write what it answers. False: the connection is done. more: others wait behind it."""
-        route = request.route
         began_s = perf_counter()
-        if route is None:
-            route = self._shared.router.find(request)
-            early = None if route.before_body is None else await self._before_body(request)
+        if self._unsent:
+            response = await _telling_when_it_waits(self._respond(request), self._send_now)
         else:
-            early = None  # its hook ran before the body came
-        if early is not None:
-            response = early
-        elif self._unsent:
-            response = await _telling_when_it_waits(self._handle(request), self._send_now)
-        else:
-            response = await self._handle(request)
-        answers = route.answers
-        answers[response.status] = answers.get(response.status, 0) + 1
-        route.seconds.observe(perf_counter() - began_s)
+            response = await self._respond(request)
+        if (route := request.route) is not None:
+            route.answers[response.status] = route.answers.get(response.status, 0) + 1
+            route.seconds.observe(perf_counter() - began_s)
         close = not request.keep_alive or self._shared.draining.is_set()
         self._put(response, close, request.method == "HEAD")
         if close or not more or len(self._unsent) >= UNSENT_MAX_BYTES:
             await self._flush()
         return not close
 
-    async def _handle(self, request: Request) -> Response:
-        route = request.route or self._shared.router.nowhere
-        try:
-            return await route.handler(request)
-        except Exception as error:
-            return _answer_for(error, request)
-
-    async def _before_body(self, request: Request) -> Response | None:
-        """What the route's hook says to the head alone."""
+    async def _respond(self, request: Request) -> Response:
+        """The answer of the request's route: of its hook, unless that ran before the body came, or of its handler."""
         route = request.route
-        if route is None or route.before_body is None:
-            return None
         try:
-            verdict = route.before_body(request)
-            return verdict if verdict is None or isinstance(verdict, Response) else await verdict
+            if route is None:
+                route = self._shared.router.find(request)
+                if route.before_body is not None:
+                    early = await _asked(route.before_body, request)
+                    if early is not None:
+                        return early
+            return await route.handler(request)
         except Exception as error:
             return _answer_for(error, request)
 
@@ -205,14 +193,18 @@ class Connection:
         """The head is complete and the body is not. False: it was refused and stays unread."""
         self.phase = Phase.ANSWERING
         route = self._shared.router.find(request)
-        early = await self._before_body(request)
+        await self._flush()
+        try:
+            early = None if route.before_body is None else await _asked(route.before_body, request)
+        except Exception as error:
+            early = _answer_for(error, request)
         if early is not None:
             route.answers[early.status] = route.answers.get(early.status, 0) + 1
             await self._refuse(early, head_only=request.method == "HEAD")
             return False
         if self._reader.expects_continue and not self._reader.body_bytes:
-            self._unsent += CONTINUE
-        await self._flush()
+            self._unsent = CONTINUE
+            await self._flush()
         self.phase, self.since_s = Phase.BODY, self._shared.now_s
         self._body_samples = [(self.since_s, self._reader.body_bytes)]
         return True
@@ -363,6 +355,11 @@ def _shut_down(connected: socket.socket, how: int) -> None:
         connected.shutdown(how)
     except OSError:
         pass  # the client was quicker
+
+
+async def _asked(hook: BeforeBody, request: Request) -> Response | None:
+    verdict = hook(request)
+    return verdict if verdict is None or isinstance(verdict, Response) else await verdict
 
 
 def _raise_if_broken(error: Exception) -> None:

@@ -98,6 +98,8 @@ class RequestReader:
         self._url = b""
         self.in_head = False
         path, _, query = url.partition(b"?")
+        if not path.startswith(b"/"):
+            path = _without_authority(path)
         method = parser.get_method()
         request = Request(_METHODS.get(method) or method.decode("ascii"), path, query, lowered, b"", self._peer)
         # A client of HTTP/1.0 expects a word that we never say before it reuses a connection.
@@ -154,3 +156,9 @@ class RequestReader:
     def _refuse_body(self, got: str) -> None:
         self._body.clear()
         self.failure = self.failure or Refused(BODY_TOO_LARGE, limit=self.max_body_bytes, got=got)
+
+
+def _without_authority(target: bytes) -> bytes:
+    """The path of "http://host/path", as a proxy may send it (RFC 9112, 3.2.2); "*" and "host:port" stay."""
+    _scheme, found, rest = target.partition(b"://")
+    return b"/" + rest.partition(b"/")[2] if found else target

@@ -95,15 +95,18 @@ class Server:
             async with trio.open_nursery() as watching:
                 watching.start_soon(self._watch)
                 async with trio.open_nursery() as serving:
-                    for listener in listeners:
-                        serving.start_soon(self._accept, listener, serving)
-                    task_status.started()
+                    with self._accepting:
+                        async with trio.open_nursery() as accepting:
+                            for listener in listeners:
+                                accepting.start_soon(self._accept, listener, serving)
+                            task_status.started()
                 watching.cancel_scope.cancel()
 
     async def drain(self, grace_s: float = DRAIN_S) -> None:
         """Stop accepting; answer what is in hand with `Connection: close`; past `grace_s` cut off the rest (CL-131).
 
-        Handlers that wait learn of it by `Request.draining()`. `run` returns when the last connection has ended.
+        Returns at once; `run` returns when the last connection has ended. Handlers that wait learn of it by
+        `Request.draining()`.
         """
         self._accepting.cancel()
         self._shared.draining.set()
@@ -111,9 +114,10 @@ class Server:
             if connection.phase is Phase.IDLE:
                 connection.stop_reading()
         self._everything.deadline = trio.current_time() + grace_s
+        await trio.lowlevel.checkpoint()
 
     async def _accept(self, listener: socket.socket, serving: trio.Nursery) -> None:
-        with listener, self._accepting:
+        with listener:
             while True:
                 await trio.lowlevel.wait_readable(listener)
                 try:

@@ -11,11 +11,18 @@ from collections.abc import Sequence
 import msgspec
 
 from queen_node.state.keys import named, u64
+from queen_node.state.rows import Row
 from queen_node.state.store import Store
 
-RELEASED = b"\x1c"  # partition id, group behind its length, slot -> ReleasedRow; without a slot: how many so far
+RELEASED = b"\x1c"  # partition id, group behind its length, slot -> ReleasedRow; without a slot: RingRow
 LEASES_KEPT = 64
 KEPT_US = 60 * 1_000_000
+
+
+class RingRow(Row):
+    """How many leases acks have released there; the next one's slot is that, modulo LEASES_KEPT."""
+
+    released_count: int = 0
 
 
 class ReleasedRow(msgspec.Struct, array_like=True):
@@ -41,10 +48,10 @@ def packed(verdicts: Sequence[int]) -> bytes:
 def remember(store: Store, partition_id: int, group: bytes, row: ReleasedRow) -> None:
     """Keep `row`; the 65th takes the place of the first."""
     ring = _ring(partition_id, group)
-    stored = store.get(ring)
-    count = int.from_bytes(stored, "big") if stored is not None else 0
-    store.put(ring + bytes((count % LEASES_KEPT,)), _encode(row))
-    store.put(ring, u64(count + 1))
+    ring_row = store.row(ring, RingRow) or RingRow()
+    store.put(ring + bytes((ring_row.released_count % LEASES_KEPT,)), _encode(row))
+    ring_row.released_count += 1
+    store.put_row(ring, ring_row)
 
 
 def recall(store: Store, partition_id: int, group: bytes, lease_id: bytes, now_us: int) -> ReleasedRow | None:

@@ -11,6 +11,8 @@ filed under other delays are all looked at and filed again, a bounded number wit
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from functools import lru_cache
 from typing import NamedTuple
 
 from queen_node.state.keys import READY, named, read_two_u64, read_u64, two_u64, u64
@@ -18,23 +20,28 @@ from queen_node.state.messages import created_at_us_of, message_key
 from queen_node.state.rows import CursorRow, PartitionRow, QueueOptions, QueueRow, Row
 from queen_node.state.step import Step
 from queen_node.state.store import Store
-from raft.invariants import broken
+from raft.invariants import broken, must
 
 SECOND_US = 1_000_000
 WINDOWS_MAX = 10  # a writer that never pauses holds a partition back no longer than this many windows (PA-14)
 FAR_US = 1 << 63  # a delay that reaches further than a key can say
+HEAD_MAX = 1024  # rows of a list's beginning kept in memory
+HEAD_PAGE = 256  # rows read at once when they are used up
 _JUST_ABOVE = b"\x00"  # key + this: the least key above key
 
 
-class ReadyListRow(Row):
-    """One (queue, group) list as a whole, and the group's pace there (PA-41). Stands where its rows' keys begin."""
+class ReadyListRow(Row, dict=True):
+    """One (queue, group) list as a whole, and the group's pace there (PA-41). Stands where its rows' keys begin.
+
+    `dict=True`: the decoded object also carries the list's `Head`, which is not written; it is lost with the object.
+    """
 
     generation: int = 0
     oldest_generation: int = 0  # below `generation`: rows of other delays may be left from here on
     delayed_processing: int = 0  # the delays under which rows of `generation` are filed
     window_buffer: int = 0
     # Nothing of `generation` stands below this end of a key: a scan from the list's beginning would walk over the
-    # tombstones of all that was ever claimed. Later filings are never earlier than the stamp of what moved it.
+    # tombstones of all that was ever claimed. What is filed later is never earlier than the stamp of what moved it.
     floor: bytes = b""
     acked_second: int = 0  # second of the group clock that `acked_now` counts
     acked_now: int = 0
@@ -49,9 +56,40 @@ class Place(NamedTuple):
     partition_id: int
 
 
+class Head:
+    """The beginning of a list as it stands in the store, kept decoded: below `end`, rows are here and nowhere else.
+
+    Most leases are acked long before they end, so a list is full of tombstones where rows once stood in the future: one
+    look at the store for a parked pop cost 0.7 ms after 4,000 acks. With the beginning in memory nothing is scanned
+    unless more than HEAD_MAX partitions wait.
+    """
+
+    __slots__ = ("end", "partition_ids", "places")
+
+    def __init__(self, end: bytes | None) -> None:
+        self.end = end  # None: the whole list is here
+        self.places: list[bytes] = []  # ends of keys (time, sequence), ascending
+        self.partition_ids: dict[bytes, int] = {}
+
+    def add(self, place: bytes, partition_id: int) -> None:
+        """A row was put."""
+        if self.end is not None and place >= self.end:
+            return
+        insort(self.places, place)
+        self.partition_ids[place] = partition_id
+        if len(self.places) > HEAD_MAX:
+            self.end = self.places.pop()
+            del self.partition_ids[self.end]
+
+    def remove(self, place: bytes) -> None:
+        """A row was deleted."""
+        if self.partition_ids.pop(place, None) is not None:
+            del self.places[bisect_left(self.places, place)]
+
+
 def list_key(queue: QueueRow, group: bytes) -> bytes:
     """Where the list of a (queue, group) begins."""
-    return READY + u64(queue.queue_id) + named(group)
+    return _list_key(queue.queue_id, group)
 
 
 def moment(store: Store, options: QueueOptions, partition: PartitionRow, cursor: CursorRow) -> int | None:
@@ -74,38 +112,45 @@ def moment(store: Store, options: QueueOptions, partition: PartitionRow, cursor:
     return at_us
 
 
-def file(
-    step: Step, queue: QueueRow, group: bytes, partition: PartitionRow, cursor: CursorRow, *, at_us: int | None = None,
-) -> None:
-    """Put a partition where it belongs in the list of `group`, or strike it out. The caller puts the cursor back.
-
-    at_us: `moment`, if the caller knows it.
-    """
+def file(step: Step, queue: QueueRow, group: bytes, partition: PartitionRow, cursor: CursorRow) -> None:
+    """Put a partition where it belongs in the list of `group`, or strike it out. The caller puts the cursor back."""
     store = step.store
     key, row = _open(step, queue, group)
+    head = _head(row)
+    stem = _stem(key, row.generation)
     if cursor.ready_at_us >= 0:
         # If it stands in another generation nothing is deleted; it is known for outdated there by its sequence.
-        store.delete(_row_key(key, row, cursor.ready_at_us, cursor.ready_sequence))
+        place = two_u64(cursor.ready_at_us, cursor.ready_sequence)
+        store.delete(stem + place)
+        head.remove(place)
         cursor.ready_at_us = -1
+    at_us = moment(store, queue.options, partition, cursor)
     if at_us is None:
-        at_us = moment(store, queue.options, partition, cursor)
-        if at_us is None:
-            return
+        return
     cursor.ready_at_us = max(at_us, step.now_us)
     cursor.ready_sequence = step.sequence()
-    store.put(_row_key(key, row, cursor.ready_at_us, cursor.ready_sequence), u64(partition.partition_id))
+    place = two_u64(cursor.ready_at_us, cursor.ready_sequence)
+    must(place >= row.floor, "a partition was filed where nobody looks", queue=queue.name, group=group)
+    store.put(stem + place, u64(partition.partition_id))
+    head.add(place, partition.partition_id)
 
 
 def front(store: Store, queue: QueueRow, group: bytes, end_us: int, at_most: int) -> list[Place]:
-    """The first rows with ready_at_us < end_us, at most `at_most`. Exact as soon as `has_outdated` is False."""
+    """The first rows with ready_at_us < end_us, at most `at_most`. All there are as soon as `has_outdated` is False."""
     key = list_key(queue, group)
     row = store.row(key, ReadyListRow)
     if row is None:
         return []
-    stem = key + row.generation.to_bytes(4, "big")
-    pairs = store.scan(stem + row.floor, stem + u64(end_us), at_most)
-    position = len(stem)
-    return [Place(*read_two_u64(row_key, position), read_u64(value)) for row_key, value in pairs]
+    head = _head(row)
+    if len(head.places) < at_most and head.end is not None:
+        _read_on(store, _stem(key, row.generation), head, at_most)
+    found = []
+    for place in head.places[:at_most]:
+        ready_at_us, sequence = read_two_u64(place, 0)
+        if ready_at_us >= end_us:
+            break
+        found.append(Place(ready_at_us, sequence, head.partition_ids[place]))
+    return found
 
 
 def pass_over(step: Step, queue: QueueRow, group: bytes, place: Place) -> None:
@@ -141,7 +186,7 @@ def take_outdated(step: Step, queue: QueueRow, group: bytes, at_most: int) -> li
         row.oldest_generation = row.generation
         store.put_row(key, row)
     places = []
-    position = len(key) + 4
+    position = len(key) + _GENERATION_BYTES
     for row_key, value in pairs:
         store.delete(row_key)
         places.append(Place(*read_two_u64(row_key, position), read_u64(value)))
@@ -170,19 +215,34 @@ def acked_in_last_second(store: Store, queue: QueueRow, group: bytes, now_us: in
     return row.acked_now * (SECOND_US - into_us) // SECOND_US if second == row.acked_second + 1 else 0
 
 
+_GENERATION_BYTES = 4
+
+
+@lru_cache(maxsize=4096)  # the same few lists, several times a command
+def _list_key(queue_id: int, group: bytes) -> bytes:
+    return READY + u64(queue_id) + named(group)
+
+
+def _stem(key: bytes, generation: int) -> bytes:
+    """Where the rows of a generation begin."""
+    return key + generation.to_bytes(_GENERATION_BYTES, "big")
+
+
 def _open(step: Step, queue: QueueRow, group: bytes) -> tuple[bytes, ReadyListRow]:
-    """The list's row, in a new generation if the queue's delays have changed."""
+    """The list's key and row, in a new generation if the queue's delays have changed."""
     key = list_key(queue, group)
     row = step.store.row(key, ReadyListRow)
     options = queue.options
     if row is None:
         row = ReadyListRow(delayed_processing=options.delayed_processing, window_buffer=options.window_buffer)
-        step.store.put_row(key, row)
-    elif not _is_of(row, options):
+    elif _is_of(row, options):
+        return key, row
+    else:
         row.generation += 1
         row.delayed_processing, row.window_buffer = options.delayed_processing, options.window_buffer
         row.floor = b""
-        step.store.put_row(key, row)
+    row.__dict__["head"] = Head(None)  # nothing stands in a new generation
+    step.store.put_row(key, row)
     return key, row
 
 
@@ -190,9 +250,21 @@ def _is_of(row: ReadyListRow, options: QueueOptions) -> bool:
     return row.delayed_processing == options.delayed_processing and row.window_buffer == options.window_buffer
 
 
-def _stem(key: bytes, generation: int) -> bytes:
-    return key + generation.to_bytes(4, "big")
+def _head(row: ReadyListRow) -> Head:
+    """The list's beginning; empty when the row has just been read from the store."""
+    head: Head | None = row.__dict__.get("head")
+    if head is None:
+        head = row.__dict__["head"] = Head(row.floor)
+    return head
 
 
-def _row_key(key: bytes, row: ReadyListRow, ready_at_us: int, sequence: int) -> bytes:
-    return key + row.generation.to_bytes(4, "big") + two_u64(ready_at_us, sequence)
+def _read_on(store: Store, stem: bytes, head: Head, at_most: int) -> None:
+    """Read the next rows of a list into its head, so that it holds `at_most` if there are as many."""
+    must(head.end is not None, "a list that is known whole is read on")
+    wanted = max(HEAD_PAGE, at_most - len(head.places))
+    pairs = store.scan(stem + (head.end or b""), stem + u64(FAR_US + 1), wanted)
+    for row_key, value in pairs:
+        place = row_key[len(stem):]
+        head.places.append(place)
+        head.partition_ids[place] = read_u64(value)
+    head.end = pairs[-1][0][len(stem):] + _JUST_ABOVE if len(pairs) == wanted else None

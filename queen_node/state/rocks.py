@@ -17,6 +17,7 @@ from rocksdict import (
     Env,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
     Snapshot,
     WriteBatch,
@@ -73,13 +74,6 @@ def _options() -> Options:
     return options
 
 
-def _bounded(end: bytes) -> ReadOptions:
-    # The bound keeps an iterator from walking through tombstones behind the range.
-    options = ReadOptions()
-    options.set_iterate_upper_bound(end)
-    return options
-
-
 class RocksView:
     """Reads through a snapshot of a database, and what the database itself has in common with it."""
 
@@ -98,24 +92,32 @@ class RocksView:
 
     def iterate(self, start: bytes, end: bytes) -> Iterator[Pair]:
         """Pairs with start <= key < end, ascending. Raises StoreDamaged."""
-        rows = self._source.iter(_bounded(end))
+        rows = self._rows_below(end)
         rows.seek(start)
         while rows.valid():
-            yield rows.key(), rows.value()
+            key: bytes = rows.key()
+            if key >= end:
+                return
+            yield key, rows.value()
             rows.next()
         _check(rows.status)
 
     def iterate_down(self, start: bytes, end: bytes) -> Iterator[Pair]:
         """The same pairs, descending. Raises StoreDamaged."""
-        rows = self._source.iter(_bounded(end))
+        rows = self._rows_below(end)
         rows.seek_for_prev(end)
         while rows.valid():
             key: bytes = rows.key()
             if key < start:
                 return
-            yield key, rows.value()
+            if key < end:
+                yield key, rows.value()
             rows.prev()
         _check(rows.status)
+
+    def _rows_below(self, end: bytes) -> RdictIter:
+        # Read options of one's own would replace those that hold the snapshot: it would show what was written since.
+        return self._source.iter()
 
 
 class RocksEngine(RocksView):
@@ -140,6 +142,12 @@ class RocksEngine(RocksView):
         except Exception as error:  # rocksdict raises bare Exception for everything
             raise StoreDamaged(f"a read failed: {error}") from error
         return found
+
+    def _rows_below(self, end: bytes) -> RdictIter:
+        # The bound keeps an iterator from walking through tombstones behind the range.
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        return self._database.iter(options)
 
     def write(self, batch: dict[bytes, bytes | None]) -> None:
         """Write `batch` or nothing. Raises StoreBusy when RocksDB would stall, StoreDamaged when it cannot write."""

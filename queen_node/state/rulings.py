@@ -29,8 +29,11 @@ class Ruling(NamedTuple):
 def rule(committed: int, marks: Mapping[int, int], *, retries: int, retry_limit: int) -> Ruling:
     """Judge the strongest status said of each offset above the cursor (`marks`: offset -> AckStatus).
 
-    retries: spent so far by `failed`, since the cursor last moved.
+    committed: the cursor before, below all marks. retries: spent so far by `failed`, since the cursor last moved.
     """
+    if not any(marks.values()):  # all completed: nearly every ack
+        reached = max(marks, default=committed)
+        return Ruling(reached, None, {}, 0 if marks else retries, final=False)
     stop = min((offset for offset, status in marks.items() if status == AckStatus.RETRY), default=None)
     failed = min((offset for offset, status in marks.items() if status == AckStatus.FAILED), default=None)
     charge = 0
@@ -50,6 +53,4 @@ def rule(committed: int, marks: Mapping[int, int], *, retries: int, retry_limit:
             filed[offset] = spent
         elif marks[offset] == AckStatus.DLQ:
             filed[offset] = retries if offset == lowest else 0
-    return Ruling(
-        reached, stop, filed, (0 if reached > committed else retries) + charge,
-        final=any(status != AckStatus.COMPLETED for status in marks.values()))
+    return Ruling(reached, stop, filed, (0 if reached > committed else retries) + charge, final=True)

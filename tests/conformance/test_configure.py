@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,11 @@ DEFAULTS = {
 }
 
 
-async def configure(calls: Calls, **body: object) -> dict[str, object]:
+async def configure(calls: Calls, **body: object) -> dict[str, Any]:
     """A call with a body of its own that must be taken."""
     answer = await calls.http.post("/api/v1/configure", {"queue": calls.queue, **body})
     assert answer.status == 200, answer
-    configured: dict[str, object] = answer.json()
+    configured: dict[str, Any] = answer.json()
     return configured
 
 
@@ -30,7 +31,7 @@ async def test_the_answer(calls: Calls) -> None:
     """QU-3: the 19 options as they now stand; no truthy `error`, which the client takes for a failure."""
     configured = await configure(calls)
     queue_id = configured.pop("queueId")
-    assert str(uuid.UUID(str(queue_id))) == queue_id
+    assert str(uuid.UUID(queue_id)) == queue_id
     assert configured == {
         "configured": True, "partitionId": None, "queue": calls.queue, "namespace": "", "task": "",
         "storage": "segments", "options": DEFAULTS,
@@ -55,16 +56,17 @@ async def test_replace(calls: Calls) -> None:
 
 async def test_options_at_top_level(calls: Calls) -> None:
     """QU-1, QU-4: without `options` the top level holds them; beside it stray keys are named and ignored."""
-    assert (await configure(calls, leaseTime=7, retryLimit=2))["options"] == {**DEFAULTS, "leaseTime": 7,
-    "retryLimit": 2} beside = await configure(calls, leaseTime=8, options={"retryLimit": 3, "shine": 1})
+    top = await configure(calls, leaseTime=7, retryLimit=2)
+    assert top["options"] == {**DEFAULTS, "leaseTime": 7, "retryLimit": 2}
+    beside = await configure(calls, leaseTime=8, options={"retryLimit": 3, "shine": 1})
     assert beside["options"] == {**DEFAULTS, "leaseTime": 7, "retryLimit": 3}
-    assert sorted(str(name) for name in beside["ignored"]) == ["leaseTime", "shine"]  # type: ignore[attr-defined]
+    assert sorted(beside["ignored"]) == ["leaseTime", "shine"]
 
 
 @pytest.mark.parametrize(("option", "sent", "stands"), [
-    ("leaseTime", 100_000, 86_400), ("leaseTime", 1, 1), ("dedupWindowSeconds", -5, 0), ("minPopWaitTime", 99_999, 60_000),
-    ("minPopWaitTime", -1, 0), ("retryLimit", 0, 0), ("deadLetterQueue", False, False), ("retentionSinkHold", "a.B_-9", "a.B_-9"),
-    ("priority", 5, 5),
+    ("leaseTime", 100_000, 86_400), ("leaseTime", 1, 1), ("dedupWindowSeconds", -5, 0), ("retryLimit", 0, 0),
+    ("minPopWaitTime", 99_999, 60_000), ("minPopWaitTime", -1, 0), ("deadLetterQueue", False, False),
+    ("retentionSinkHold", "a.B_-9", "a.B_-9"), ("priority", 5, 5),
 ])
 async def test_values_that_stand(calls: Calls, option: str, sent: object, stands: object) -> None:
     """queues.md 1: clamps where they are named."""
@@ -72,9 +74,10 @@ async def test_values_that_stand(calls: Calls, option: str, sent: object, stands
 
 
 @pytest.mark.parametrize(("option", "value"), [
-    ("leaseTime", 0), ("leaseTime", -1), ("leaseTime", "60"), ("leaseTime", 1.5), ("leaseTime", True), ("retryLimit", -1),
-    ("retryLimit", {}), ("deadLetterQueue", "yes"), ("deadLetterQueue", 1), ("delayedProcessing", -1),
-    ("windowBuffer", -1), ("retentionSeconds", -1), ("retentionSinkHold", "a b"), ("retentionSinkHold", "x" * 65),
+    ("leaseTime", 0), ("leaseTime", -1), ("leaseTime", "60"), ("leaseTime", 1.5), ("leaseTime", True),
+    ("retryLimit", -1), ("retryLimit", {}), ("deadLetterQueue", "yes"), ("deadLetterQueue", 1),
+    ("delayedProcessing", -1), ("windowBuffer", -1), ("retentionSeconds", -1),
+    ("retentionSinkHold", "a b"), ("retentionSinkHold", "x" * 65),
     ("retentionSinkHoldMaxSeconds", 59), ("retentionSinkHoldMaxSeconds", 31_536_001), ("dedupWindowSeconds", "1"),
 ])
 async def test_values_refused(calls: Calls, option: str, value: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import cbor2
 
@@ -18,8 +18,8 @@ from queen_node.state.store import Store
 from tests.support.memory_engine import MemoryEngine
 
 RENDERERS: dict[int, Callable[[Answer], bytes]] = {
-    Kind.PUSH: push_answers.render_push,  # type: ignore[dict-item]
-    Kind.CONFIGURE: push_answers.render_configure,  # type: ignore[dict-item]
+    Kind.PUSH: push_answers.render_push,
+    Kind.CONFIGURE: push_answers.render_configure,
     Kind.TIMERS: timer_answers.render_timers,  # type: ignore[dict-item]
     Kind.ACK: consume_answers.render_ack,
     Kind.EXTEND: consume_answers.render_extend,
@@ -74,6 +74,12 @@ class FakeBroker:
         answer = self.apply(command)[0]
         self._fail(self.unavailable_after)
         return RENDERERS[decoded[0]](answer)
+
+    async def write_all(
+        self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
+    ) -> list[bytes]:
+        """Apply the commands one after the other."""
+        return [await self.write(command, timeout_ms=timeout_ms, lane=lane, queues=queues) for command, queues in parts]
 
     async def read(self, query: bytes, *, timeout_ms: int) -> bytes:
         """Run the reader to its end over what is applied."""

@@ -201,8 +201,8 @@ class NodeProcess:
 
 
 def is_error_line(line: str) -> bool:
-    """Whether a log line is of level error or above, or the head of a traceback that escaped the log."""
-    if line.startswith("Traceback") or "Exception Group Traceback" in line:
+    """Whether a log line is of level error or above, why a boot ended, or a traceback that escaped the log."""
+    if line.startswith(("queen: ", "Traceback")) or "Exception Group Traceback" in line:
         return True
     record = log_record(line)
     return str(record.get("level", "")).lower() in ("error", "critical", "fatal")

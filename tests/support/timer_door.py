@@ -17,7 +17,7 @@ from queen_node.ids import IdMint
 from queen_node.quotas import Quotas, Rate
 from tests.support.fake_broker import FakeBroker
 
-MANY = Rate(1e6, 1e6)
+MANY = Rate(1e6, 1_000_000)
 
 
 @dataclass
@@ -44,11 +44,11 @@ class TimerDoor:
 
     def __init__(self, *, limits: TimerLimits | None = None, writes: Rate = MANY) -> None:
         self.broker = FakeBroker()
-        self.now_s = 0.0
+        self.now_ns = 0
         self.firing = True
         self.subject: bytes | None = None
         self.rejected: list[str] = []
-        quotas = Quotas(reads=MANY, writes=writes, clock_s=lambda: self.now_s)
+        quotas = Quotas(reads=MANY, writes=writes, clock_ns=lambda: self.now_ns)
         self.handlers = TimerHandlers(
             self.broker, IdMint(), quotas, limits or TimerLimits(), firing=lambda: self.firing,
             subject_of=lambda _request: self.subject, on_rejected=self.rejected.append)

@@ -7,11 +7,11 @@ Contract: admin.md 2 and 3, cluster.md 13.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
+import trio
 
 from queen_node.http.messages import JSON, Request, Response, json_response
 from queen_node.http.routes import Handler
@@ -104,7 +104,7 @@ class Operations:
         metrics: Metrics,
         limits: ReadyLimits,
         version: str,
-        monotonic_s: Callable[[], float] = time.monotonic,
+        monotonic_s: Callable[[], float] = trio.current_time,
     ) -> None:
         self._view, self._metrics, self._limits, self._version = view, metrics, limits, version
         self._monotonic_s = monotonic_s

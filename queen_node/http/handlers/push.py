@@ -11,19 +11,11 @@ import trio
 
 from queen_node import commands
 from queen_node.answers import read_result
-from queen_node.answers.push import DUPLICATE, PushResult
 from queen_node.broker import Broker, Lane, Unavailable
 from queen_node.commands import PayloadFlag, PushItem
-from queen_node.errors import (
-    BAD_REQUEST,
-    BINARY_PUSH,
-    NAME_TOO_LONG,
-    NO_LEADER,
-    RETRY,
-    TIMEOUT,
-    Refused,
-)
+from queen_node.errors import BAD_REQUEST, BINARY_PUSH, NAME_TOO_LONG, NO_LEADER, RETRY, TIMEOUT, Refused
 from queen_node.http.handlers.push_body import NO_TRACE, SLICE_BYTES, Item, decode, decode_in_slices
+from queen_node.http.handlers.push_parts import PART_ITEMS_MAX, Parts, joined
 from queen_node.http.messages import Request, Response, refusal_response
 from queen_node.ids import IdMint, uuid_text
 
@@ -31,9 +23,6 @@ log = structlog.get_logger(__name__)
 
 NAMES_BYTES_MAX = 411  # queue and partition; the tenant's 36 of PU-21 are taken off
 TRANSACTION_ID_BYTES_MAX = 65_535
-PART_ITEMS_MAX = 256  # of one command: applying it must not hold the loop (PU-43, M-50)
-PART_BYTES_MAX = 1 << 20  # M-51
-ITEM_OVERHEAD_BYTES = 64  # message id, heads and lengths of an item in a command, rounded up
 DEFAULT_PARTITION = "Default"
 BINARY_TYPE = b"application/x-queen-push"
 BINARY_MAGIC = b"QPB1"
@@ -41,8 +30,6 @@ DECLINES_LOGGED_EVERY_S = 60.0  # a buffered client repeats a declined batch eve
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _REFUSAL_OF = {"timeout": TIMEOUT, "retry": RETRY, "no_leader": NO_LEADER}
-
-Part = tuple[bytes, tuple[bytes, ...]]  # a command, and the queue of each of its items
 
 
 class PushHandlers:
@@ -68,73 +55,47 @@ class PushHandlers:
         body = request.body
         if body.startswith(BINARY_MAGIC):
             return self._decline()
-        if len(body) <= SLICE_BYTES:
-            items = self._command_items(decode(body), 0)
-        else:
-            items = []
-            for some in decode_in_slices(body):
-                for start in range(0, len(some), PART_ITEMS_MAX):
-                    items += self._command_items(some[start : start + PART_ITEMS_MAX], len(items))
-                    await trio.lowlevel.checkpoint()
-                await trio.lowlevel.checkpoint()
+        if len(body) > SLICE_BYTES:
+            return await self._push_large(body)
+        items = self._command_items(decode(body), 0)
         if not items:
             return Response(201, b"[]")
-        if len(items) > PART_ITEMS_MAX or len(body) > PART_BYTES_MAX:
-            return await self._push_in_parts(items)
-        command = commands.push(self._ids.uuid7(), items)
+        if len(items) > PART_ITEMS_MAX:
+            parts = Parts(self._ids)
+            parts.add(items)
+            return await self._write_parts(parts)
+        return await self._write(commands.push(self._ids.uuid7(), items), tuple([item[0] for item in items]))
+
+    async def _push_large(self, body: bytes) -> Response:
+        """The same for a body that must not be decoded, checked and encoded in one go (M-51)."""
+        parts = Parts(self._ids)
+        for items in decode_in_slices(body):
+            for start in range(0, len(items), PART_ITEMS_MAX):
+                parts.add(self._command_items(items[start : start + PART_ITEMS_MAX], parts.count))
+                await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+        if not parts.count:
+            return Response(201, b"[]")
+        return await self._write_parts(parts)
+
+    async def _write(self, command: bytes, queues: tuple[bytes, ...]) -> Response:
         try:
-            raw = await self._broker.write(
-                command, timeout_ms=self._timeout_ms, lane=Lane.PUSHES, queues=tuple([item[0] for item in items]))
+            raw = await self._broker.write(command, timeout_ms=self._timeout_ms, lane=Lane.PUSHES, queues=queues)
         except Unavailable as error:
             raise Refused(_REFUSAL_OF[error.code]) from None
         return Response(*read_result(raw))
 
-    async def _push_in_parts(self, items: Sequence[PushItem]) -> Response:
-        """X"""
-        parts, twin_of = await self._parts(items)
+    async def _write_parts(self, parts: Parts) -> Response:
+        """Write all parts of a call, adjacent and in order (PU-43)."""
+        ready = parts.finish()
+        if len(ready) == 1 and not parts.twin_of:
+            return await self._write(*ready[0])
         try:
-            raws = await self._broker.write_all(parts, timeout_ms=self._timeout_ms, lane=Lane.PUSHES)
+            raws = await self._broker.write_all(ready, timeout_ms=self._timeout_ms, lane=Lane.PUSHES)
         except Unavailable:
             # Whatever it says of one part, another may have been written.
             raise Refused(TIMEOUT) from None
-        results: list[PushResult] = []  # in the order of the call
-        for raw in raws:
-            status, body = read_result(raw)
-            if status != 201:
-                return Response(status, body)
-            for result in _results.decode(body):
-                _add_twins(results, twin_of)
-                result.index = len(results)
-                results.append(result)
-            await trio.lowlevel.checkpoint()
-        _add_twins(results, twin_of)
-        return Response(201, await _encode_slowly(results))
-
-    async def _parts(self, items: Sequence[PushItem]) -> tuple[list[Part], dict[int, int]]:
-        """The commands of a large call, and which items repeat an earlier one: index -> index of the first."""
-        parts: list[Part] = []
-        firsts: dict[tuple[bytes, bytes, bytes], int] = {}
-        twin_of: dict[int, int] = {}
-        part: list[PushItem] = []
-        part_bytes = 0
-        for index, item in enumerate(items):
-            queue, partition, transaction_id, _, payload, *_ = item
-            first = firsts.setdefault((queue, partition, transaction_id), index)
-            if first != index:
-                twin_of[index] = first
-                continue
-            item_bytes = len(queue) + len(partition) + len(transaction_id) + len(payload) + ITEM_OVERHEAD_BYTES
-            if part and (len(part) == PART_ITEMS_MAX or part_bytes + item_bytes > PART_BYTES_MAX):
-                parts.append(self._part(part))
-                await trio.lowlevel.checkpoint()
-                part, part_bytes = [], 0
-            part.append(item)
-            part_bytes += item_bytes
-        parts.append(self._part(part))
-        return parts, twin_of
-
-    def _part(self, items: Sequence[PushItem]) -> Part:
-        return commands.push(self._ids.uuid7(), items), tuple([item[0] for item in items])
+        return Response(*await joined(raws, parts.twin_of))
 
     def _command_items(self, items: Sequence[Item], first_index: int) -> list[PushItem]:
         """Items as they stand in a command. Raises Refused: names first, then the other fields (push.md 9)."""
@@ -199,23 +160,3 @@ def _trace_id(raw: msgspec.Raw) -> bytes | None:
     except msgspec.DecodeError:
         return None
     return bytes.fromhex(text.replace("-", "")) if _UUID.fullmatch(text) else None
-
-
-def _add_twins(results: list[PushResult], twin_of: dict[int, int]) -> None:
-    """Answer the items that come next in the call as long as they repeat earlier ones."""
-    while (first := twin_of.get(len(results))) is not None:
-        original = results[first]
-        results.append(PushResult(
-            len(results), original.message_id, original.transaction_id, original.queueName, DUPLICATE, original.offset))
-
-
-async def _encode_slowly(results: Sequence[PushResult]) -> bytes:
-    """The results as one JSON array, the loop left free in between."""
-    pieces = []
-    for start in range(0, len(results), PART_ITEMS_MAX):
-        pieces.append(msgspec.json.encode(results[start : start + PART_ITEMS_MAX])[1:-1])
-        await trio.lowlevel.checkpoint()
-    return b"[%b]" % b",".join(pieces)
-
-
-_results = msgspec.json.Decoder(list[PushResult])

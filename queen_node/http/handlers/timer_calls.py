@@ -92,7 +92,7 @@ class Call:
         self._seen: set[tuple[str, str]] = set()
         self._payload_bytes = 0
         self.operations: list[ScheduleOp | CancelOp] = []
-        self.due_queues: set[bytes] = set()  # appended to in the very entry (TM-21)
+        self.due_queues: list[bytes] = []  # one for each message that the very entry appends (TM-21)
 
     def take(self, op: Op) -> None:
         """Check the next operation's values and add it. Raises Refused, which names it by its index."""
@@ -142,7 +142,7 @@ class Call:
             check_name(partition, "partition", index)
             check_lengths(queue, key, partition, index)
         if delay_ms == 0:
-            self.due_queues.add(queue)
+            self.due_queues.append(queue)
         flag = PayloadFlag.JSON if is_json(payload) else PayloadFlag.RAW
         return (TimerOp.SCHEDULE, queue, key, delay_ms, txn, self._ids.uuid7(), payload, flag, partition,
                 self._producer_sub)

@@ -144,7 +144,7 @@ class TimerHandlers:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, limit=self._limits.command_max_bytes, got=len(command))
         if any(operation[0] == TimerOp.SCHEDULE for operation in operations):
             await self._admit(body_bytes)
-        return await self._write(command, tuple(sorted(call.due_queues)))
+        return await self._write(command, tuple(call.due_queues))
 
     async def _admit(self, body_bytes: int) -> None:
         try:

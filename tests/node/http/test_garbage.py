@@ -24,11 +24,19 @@ async def echo(request: Request) -> Response:
 ROUTES = [Route(method, "/e/*rest", Level.PUBLIC, echo) for method in ("GET", "POST")]
 GOOD = b"GET /e/a HTTP/1.1\r\nHost: x\r\n\r\n"
 PIECES = st.sampled_from([
-    GOOD, b"POST /e/b HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", b"HEAD /e/c HTTP/1.1\r\n\r\n", b"GET /e/%zz?%ff HTTP/1.1\r\n\r\n",
-    b"POST /e/d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", b"POST /e/e HTTP/1.1\r\nContent-Length: 9\r\n\r\n",
-    b"POST /e/f HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n", b"GET /e/g HTTP/1.1\r\nConnection: close\r\n\r\n",
-    b"GET /e/h HTTP/1.0\r\n\r\n", b"CONNECT a:1 HTTP/1.1\r\n\r\n", b"GET /e/i HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
-    b"\r\n", b"GET ", b"\x00\xff", b"0\r\n\r\n", b": ", b"HTTP/1.1", b"POST /e/j HTTP/1.1\r\nContent-Length: 999999\r\n\r\n",
+    GOOD,
+    b"HEAD /e/c HTTP/1.1\r\n\r\n",
+    b"GET /e/%zz?%ff HTTP/1.1\r\n\r\n",
+    b"GET /e/g HTTP/1.1\r\nConnection: close\r\n\r\n",
+    b"GET /e/h HTTP/1.0\r\n\r\n",
+    b"GET /e/i HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+    b"CONNECT a:1 HTTP/1.1\r\n\r\n",
+    b"POST /e/b HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+    b"POST /e/d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+    b"POST /e/e HTTP/1.1\r\nContent-Length: 9\r\n\r\n",
+    b"POST /e/f HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n",
+    b"POST /e/j HTTP/1.1\r\nContent-Length: 999999\r\n\r\n",
+    b"\r\n", b"GET ", b"\x00\xff", b"0\r\n\r\n", b": ", b"HTTP/1.1",
 ]) | st.binary(max_size=20)
 
 

@@ -10,9 +10,11 @@ from structlog.testing import capture_logs
 from queen_node.errors import TIMERS_BAD_QUERY, Refused
 from queen_node.http.connection import Limits
 from queen_node.http.messages import TEXT, Request, Response
-from queen_node.http.routes import Level, Route
+from queen_node.http.routes import Level, Route, Router
+from queen_node.http.server import Server, listen
+from queen_node.metrics import Metrics
 from raft.invariants import InvariantBroken, must
-from tests.node.http.serving import serving
+from tests.node.http.serving import Client, serving
 
 
 async def echo(request: Request) -> Response:
@@ -42,8 +44,8 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
     count = 3000
     async with serving(ECHO) as node, trio.open_nursery() as nursery:
         client = await node.client()
-        requests = b"".join(b"POST /echo/%d HTTP/1.1\r\nContent-Length: 2\r\n\r\nxy" % number for number in range(count))
-        nursery.start_soon(client.send, requests)
+        head = b"POST /echo/%d HTTP/1.1\r\nContent-Length: 2\r\n\r\nxy"
+        nursery.start_soon(client.send, b"".join(head % number for number in range(count)))
         for number in range(count):
             assert (await client.answer()).body == b"POST /echo/%d xy" % number
 
@@ -233,6 +235,37 @@ async def test_a_broken_invariant_stops_the_server(in_nursery: bool) -> None:
             await client.rest()
             await trio.sleep_forever()
     assert caught.value.subgroup(InvariantBroken) is not None
+
+
+async def test_answers_are_not_held_back_by_a_hook_that_waits() -> None:
+    """push.md 9: the hold of an admission."""
+    release = trio.Event()
+
+    async def hold(request: Request) -> Response | None:
+        await release.wait()
+        return None
+
+    async with serving([*ECHO, Route("POST", "/held", Level.PUBLIC, echo, before_body=hold)]) as node:
+        for body in (b"xy", b""):
+            client = await node.client()
+            head = b"POST /held HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+            await client.send(b"GET /echo/1 HTTP/1.1\r\n\r\n" + head)
+            assert (await client.answer()).body == b"GET /echo/1 "
+            release.set()
+            assert (await client.ask(body)).body == b"POST /held " + body
+            release = trio.Event()
+
+
+async def test_two_listeners_are_one_server() -> None:
+    server = Server(Router(ECHO), Limits(), Metrics(0.0))
+    listeners = [listen("127.0.0.1", 0), listen("127.0.0.1", 0)]
+    addresses = [listener.getsockname() for listener in listeners]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.run, listeners)
+        for address in addresses:
+            client = Client(await trio.open_tcp_stream(*address))
+            assert (await client.ask(b"GET /echo/1 HTTP/1.1\r\n\r\n")).status == 200
+        await server.drain()
 
 
 async def test_a_large_answer_arrives_whole() -> None:

@@ -11,13 +11,8 @@ import structlog
 
 from queen_node.broker import Lane
 from queen_node.errors import OVERLOADED, Refused
-from queen_node.http.handlers.push import (
-    NAMES_BYTES_MAX,
-    PART_BYTES_MAX,
-    PART_ITEMS_MAX,
-    TRANSACTION_ID_BYTES_MAX,
-    PushHandlers,
-)
+from queen_node.http.handlers.push import NAMES_BYTES_MAX, TRANSACTION_ID_BYTES_MAX, PushHandlers
+from queen_node.http.handlers.push_parts import PART_BYTES_MAX, PART_ITEMS_MAX
 from queen_node.http.messages import Request, Response
 from queen_node.ids import IdMint
 from queen_node.state.keys import QUEUE

@@ -13,7 +13,10 @@ Seen = tuple[str, bytes, bytes, bytes]
 
 GET = b"GET /a?b=1 HTTP/1.1\r\nHost: x\r\nX-Queen-Tenant: t\r\n\r\n"
 POST = b"POST /p HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"
-CHUNKED = b"POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nX-Queen-Tenant: evil\r\n\r\n"
+CHUNKED = (
+    b"POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nX-Queen-Tenant: evil\r\n\r\n"
+)
 UPGRADE = b"GET /u HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n"
 SEEN = {
     GET: ("GET", b"/a", b"b=1", b""),
@@ -58,16 +61,21 @@ def test_an_unfinished_request_does_not_come_out(message: bytes, length: int) ->
 
 GRAMMAR = st.lists(
     st.sampled_from([
-        b"GET ", b"POST ", b"/", b"* ", b" HTTP/1.1", b" HTTP/1.0", b"\r\n", b"\n", b"\r", b"Content-Length: 5", b": ", b"-1",
-        b"Transfer-Encoding: chunked", b"Content-Encoding: gzip", b"Expect: 100-continue", b"Connection: close", b"0\r\n\r\n",
-        b"5\r\nabcde\r\n", b"FFFFFFFF\r\n", b"Upgrade: x", b"Connection: upgrade", b"CONNECT a:1", b"PRI * HTTP/2.0", b"\x00", b"%",
-        b"\xff\xfe", b"a: b", b"\r\n\r\n",
+        b"GET ", b"POST ", b"/", b"* ", b" HTTP/1.1", b" HTTP/1.0", b"\r\n", b"\n", b"\r", b"\r\n\r\n",
+        b": ", b"-1", b"a: b",
+        b"Content-Length: 5", b"Transfer-Encoding: chunked", b"Content-Encoding: gzip", b"Expect: 100-continue",
+        b"Connection: close", b"Connection: upgrade", b"Upgrade: x", b"CONNECT a:1", b"PRI * HTTP/2.0",
+        b"0\r\n\r\n", b"5\r\nabcde\r\n", b"FFFFFFFF\r\n", b"\x00", b"%", b"\xff\xfe",
     ]) | st.binary(max_size=8),
     max_size=30,
 ).map(b"".join)
 
 
-@given(st.sampled_from([b"", GET, POST + GET]), GRAMMAR | st.binary(max_size=300), st.lists(st.integers(0, 5000), max_size=10))
+@given(
+    st.sampled_from([b"", GET, POST + GET]),
+    GRAMMAR | st.binary(max_size=300),
+    st.lists(st.integers(0, 5000), max_size=10),
+)
 @example(b"", b"CONNECT a:1 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", [])
 @example(b"", UPGRADE + b"\x00\x01", [])
 def test_no_bytes_raise_and_what_was_complete_before_stands(good: bytes, bad: bytes, places: list[int]) -> None:
@@ -103,6 +111,21 @@ def test_when_a_connection_lives_on(head: bytes, keep_alive: bool) -> None:
     assert read(head).ready[0].keep_alive is keep_alive
 
 
+@pytest.mark.parametrize(
+    ("target", "path", "query"),
+    [
+        (b"http://host:1/a/b?c=d", b"/a/b", b"c=d"),
+        (b"http://host", b"/", b""),
+        (b"*", b"*", b""),
+        (b"/a//b?x?y", b"/a//b", b"x?y"),
+    ],
+)
+def test_the_forms_of_a_target(target: bytes, path: bytes, query: bytes) -> None:
+    """RFC 9112, 3.2."""
+    reader = read(b"OPTIONS " + target + b" HTTP/1.1\r\n\r\n")
+    assert (reader.ready[0].raw_path, reader.ready[0].raw_query) == (path, query)
+
+
 def test_what_follows_a_last_request_is_nobodys() -> None:
     reader = read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
     assert len(reader.ready) == 1
@@ -114,7 +137,7 @@ def test_what_follows_a_last_request_is_nobodys() -> None:
     [
         (b"POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n", 413, "(limit 100, got 101)"),
         (b"POST / HTTP/1.1\r\nContent-Length: 99999999999999\r\n\r\n", 413, "got 99999999999999"),
-        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101, 413, "limit 100, got more than 100"),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101, 413, "got more than 100"),
         (b"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Encoding: gzip\r\n\r\n", 415, "Content-Encoding"),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Encoding: zstd\r\n\r\n", 415, "Content-Encoding"),
         (b"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n", 400, "well-formed"),
@@ -145,7 +168,8 @@ def test_identity_and_an_empty_body_are_no_encoding() -> None:
 def test_the_largest_body_passes() -> None:
     body = b"x" * BODY_MAX_BYTES
     assert read(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\n", body).ready[0].body == body
-    assert read(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n", body, b"\r\n0\r\n\r\n").ready[0].body == body
+    chunked = read(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n", body, b"\r\n0\r\n\r\n")
+    assert chunked.ready[0].body == body
 
 
 def test_a_head_without_end_is_refused() -> None:

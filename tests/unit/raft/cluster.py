@@ -71,7 +71,7 @@ class Member:
         )
 
     def crash(self, *, lucky_writes: int = 0, durable_index: int | None = None) -> None:
-        """Lose all that is not on disk. lucky_writes got there, though nobody heard; the state falls to durable_index."""
+        """Lose what is not on disk. lucky_writes got there, though nobody heard; the state falls to durable_index."""
         for _ in range(min(lucky_writes, len(self.writes))):
             self.disk.take(self.writes.popleft())
         if durable_index is not None:
@@ -119,7 +119,7 @@ class Member:
 
 
 class Cluster:
-    """Members and what is on its way between them. The methods that do nothing are there to be watched by a subclass."""
+    """Members and what is on its way between them. The methods that do nothing let a subclass watch."""
 
     def __init__(self, configuration: Configuration, settings: Settings) -> None:
         self.configuration, self.settings = configuration, settings

@@ -56,7 +56,7 @@ class RandomRun(Cluster):
 
     def look(self, member: Member) -> None:
         if member.core is not None:
-            self.rules.look(member.core)
+            self.rules.look(member.core, self.members.values())
 
     def handed_out(self, member: Member, ready: Ready) -> None:
         self.rules.handed_out(ready)

@@ -30,17 +30,19 @@ class Rules:
         self._committed: list[tuple[int, int]] = []
         self._applied: list[Entry] = []
         self._reads: dict[int, int] = {}
+        self._votes: dict[tuple[int, int], int] = {}
+        self._accepted: dict[int, tuple[int, int]] = {}
 
     @property
     def committed_index(self) -> int:
         return len(self._committed)
 
-    def look(self, core: Core) -> None:
+    def look(self, core: Core, members: Iterable[Member]) -> None:
         """After each call of a core."""
         if core.role is Role.LEADER:
             self._election_safety(core)
             self._leader_append_only(core)
-            self._record_commits(core)
+            self._record_commits(core, members)
         else:
             self._led_to.pop(core.node_id, None)
         if core.commit_index:
@@ -49,6 +51,8 @@ class Rules:
                 and core.log.term_at(core.commit_index) == self._committed[core.commit_index - 1][0],
                 "§5.3: a member commits what no leader committed", node=core.node_id, index=core.commit_index,
             )  # fmt: skip
+        term, index = self._accepted.get(core.node_id, (0, 0))
+        _rule(core.term != term or core.log.last_index >= index, "§5.3: what was accepted is cut in the same term")
 
     def forget_leader(self, node_id: int) -> None:
         """The member crashed: what its disk did not hold of the log that it led is gone, and may be."""
@@ -76,9 +80,15 @@ class Rules:
         )  # fmt: skip
         self._led_to[core.node_id] = core.log.last_index, core.log.last_term
 
-    def _record_commits(self, core: Core) -> None:
+    def _record_commits(self, core: Core, members: Iterable[Member]) -> None:
+        """Committed is what a majority has on disk, whatever the leader believes (CL-30)."""
+        if self.committed_index >= core.commit_index:
+            return
         while self.committed_index < core.commit_index:
             self._committed.append((core.log.term_at(self.committed_index + 1), core.term))
+        index, term = core.commit_index, core.log.term_at(core.commit_index)
+        holds = {m.node_id: int(_holds_on_disk(m, index, term)) for m in members}
+        _rule(core.configuration.agreed(holds) == 1, "CL-30: committed without a majority on disk", disks=holds)
 
     def handed_out(self, ready: Ready) -> None:
         """Log matching (§5.3): one term and index is one entry, and one entry before it; so by induction one log."""
@@ -110,6 +120,16 @@ class Rules:
                 _rule(hard_state.term >= message.term, "promised before the term was on disk", message=message)
             if isinstance(message, AppendAccepted):
                 _rule(len(member.disk.entries) >= message.index, "accepted before it was on disk", message=message)
+                self._accepted[member.node_id] = max(
+                    self._accepted.get(member.node_id, (0, 0)), (message.term, message.index)
+                )
             if isinstance(message, VoteGranted):
+                candidate = self._votes.setdefault((message.sender, message.term), message.receiver)
+                _rule(candidate == message.receiver, "voted twice in one term (§5.2)", message=message)
                 kept = hard_state.term > message.term or hard_state.voted_for == message.receiver
                 _rule(kept, "voted before it was on disk", message=message)
+
+
+def _holds_on_disk(member: Member, index: int, term: int) -> bool:
+    entries = member.disk.entries
+    return len(entries) >= index and entries[index - 1].term == term

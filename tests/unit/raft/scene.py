@@ -34,9 +34,9 @@ from tests.unit.raft.cluster import Cluster, Member, Write
 SEPARATOR = "----"
 
 
-def run_scene(text: str) -> str:
+def run_scene(text: str, new_core: Callable[..., Core] = Core) -> str:
     """The scene with what really followed in place of what was expected."""
-    scene = Scene()
+    scene = Scene(new_core)
     blocks = []
     for block in text.strip().split("\n\n"):
         script = block.split("\n" + SEPARATOR, 1)[0]
@@ -64,7 +64,8 @@ class SteadyRandom(Random):
 class ToldCluster(Cluster):
     """A cluster that tells what happens in it."""
 
-    def __init__(self, configuration: Configuration, settings: Settings) -> None:
+    def __init__(self, configuration: Configuration, settings: Settings, new_core: Callable[..., Core]) -> None:
+        self.new_core = new_core
         self.story: list[str] = []
         self.tells_writes = False
         self._roles: dict[int, str] = {}
@@ -101,8 +102,10 @@ class ToldCluster(Cluster):
 class Scene:
     """The commands. Each is a method; words with = are options."""
 
-    def __init__(self) -> None:
+    def __init__(self, new_core: Callable[..., Core]) -> None:
+        self._new_core = new_core
         self._cluster: ToldCluster | None = None
+        self._delayed: list[Message] = []
 
     def run(self, line: str) -> None:
         verb, *words = line.split()
@@ -129,6 +132,7 @@ class Scene:
         self._cluster = ToldCluster(
             Configuration(_ids(voters), _ids(outgoing), _ids(learners)),
             replace(base, **numbers, **switches),  # type: ignore[arg-type]
+            self._new_core,
         )
 
     def do_disk(self, node: str, log: str = "", term: str = "0", vote: str = "0", commit: str = "0") -> None:
@@ -233,6 +237,10 @@ class Scene:
     def do_delay(self, **filters: str) -> None:
         """delay ...: what is on its way waits until `overtaken`."""
         self._delayed = self._take(filters)
+
+    def do_copy(self, **filters: str) -> None:
+        """copy ...: a second copy of what is on its way waits until `overtaken`."""
+        self._delayed = [message for message in self.cluster.network if _matches(message, filters)]
 
     def do_overtaken(self) -> None:
         self.cluster.network += self._delayed

@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 
 from queen_node import commands
-from queen_node.commands import AckStatus, Kind, TimerOp
-from queen_node.state.consume import QUEUE_MODE
+from queen_node.commands import AckStatus, CancelOp, Kind, ScheduleOp, TimerOp
+from queen_node.state.groups import QUEUE_MODE
 from queen_node.state.machine import Machine
 from queen_node.state.store import Store
 from tests.support.memory_engine import MemoryEngine
@@ -64,15 +64,15 @@ class History:
         return b"t%d" % self._random.randint(0, 20)
 
     def _timers(self) -> bytes:
-        operations = []
+        operations: list[ScheduleOp | CancelOp] = []
         for key in self._random.sample([b"k%d" % number for number in range(8)], k=self._random.randint(1, 3)):
             queue = self._one(*QUEUES)
             if self._random.random() < 0.3:
                 operations.append((TimerOp.CANCEL, queue, key, self._one(None, b"t1")))
             else:
-                delay_ms = self._one(0, 1, 1000, 60_000)
                 operations.append((
-                    TimerOp.SCHEDULE, queue, key, delay_ms, self._txn(), self._id(), b"2", 0, self._one(*PARTITIONS), None))
+                    TimerOp.SCHEDULE, queue, key, self._one(0, 1, 1000, 60_000), self._txn(), self._id(), b"2", 0,
+                    self._one(*PARTITIONS), None))
         return commands.timers(self._id(), operations, firing=self._one(True, True, False))
 
     def _fire(self) -> bytes:
@@ -95,7 +95,7 @@ class History:
 
     def _ack(self) -> bytes:
         return commands.ack(self._id(), self._one(*GROUPS), [
-            (self._txn(), self._random.randint(1, 9), self._random.choice(list(AckStatus)), self._one(b"", self._lease()),
+            (self._txn(), self._random.randint(1, 9), self._one(*AckStatus), self._one(b"", self._lease()),
              self._one(None, b"why"))
             for _ in range(self._random.randint(1, 6))
         ])

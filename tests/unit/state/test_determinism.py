@@ -20,7 +20,8 @@ ENTRIES = 400
 def digests_of_another_process(seed: int, hash_seed: str) -> list[str]:
     finished = subprocess.run(
         [sys.executable, "-m", "tests.unit.state.history", str(seed), str(ENTRIES)],
-        cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=False, timeout=60)
+        cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=False,
+        timeout=60)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout.split()
 

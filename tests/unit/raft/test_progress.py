@@ -1,0 +1,104 @@
+"""A follower as its leader sees it: modes, window, answers that were overtaken."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raft.progress import Mode, Progress, Window
+
+
+def replicating(match_index: int = 5, max_inflight_bytes: int = 100) -> Progress:
+    progress = Progress(next_index=match_index + 1, max_inflight_bytes=max_inflight_bytes)
+    progress.accepted(match_index)
+    return progress
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 40)), max_size=40))
+def test_the_window_knows_what_is_on_its_way(moves: list[tuple[bool, int]]) -> None:
+    """Against a plain dict of what was sent and not answered."""
+    window = Window(max_bytes=60)
+    twin: dict[int, int] = {}
+    last_index = 0
+    for sends, number in moves:
+        if sends:
+            last_index += 1
+            window.add(last_index, number)
+            twin[last_index] = number
+        else:
+            window.free_through(number)
+            twin = {index: size for index, size in twin.items() if index > number}
+        assert window.used_bytes == sum(twin.values())
+        assert window.full == (sum(twin.values()) >= 60)
+
+
+def test_a_probe_goes_alone_until_it_is_answered() -> None:
+    """Raft paper §5.3: where the logs agree is found one append at a time."""
+    progress = Progress(next_index=8, max_inflight_bytes=100)
+    assert progress.may_send
+    progress.sent(9, 10)
+    assert not progress.may_send and progress.next_index == 8
+    progress.rejected(7, agreeing_index=4)
+    assert progress.may_send and progress.next_index == 5
+    progress.sent(9, 10)
+    assert progress.accepted(9)
+    assert (progress.mode, progress.match_index, progress.next_index) == (Mode.REPLICATE, 9, 10)
+
+
+def test_the_window_opens_with_acceptances_and_lets_one_large_append_through() -> None:
+    progress = replicating()
+    progress.sent(6, 1000)
+    assert not progress.may_send
+    progress.accepted(6)
+    assert progress.may_send
+
+
+def test_a_probe_always_goes_back_and_never_below_what_is_known() -> None:
+    progress = Progress(next_index=8, max_inflight_bytes=100)
+    progress.rejected(7, agreeing_index=7)
+    assert progress.next_index == 7
+    progress = replicating()
+    progress.sent(9, 10)
+    progress.rejected(9, agreeing_index=2)
+    assert (progress.mode, progress.next_index) == (Mode.PROBE, 6)
+
+
+def test_overtaken_answers_are_ignored() -> None:
+    progress = replicating()
+    progress.sent(9, 10)
+    progress.rejected(5, agreeing_index=1)
+    assert (progress.mode, progress.next_index) == (Mode.REPLICATE, 10)
+    assert not progress.accepted(3)
+    assert (progress.match_index, progress.next_index) == (5, 10)
+    probe = Progress(next_index=8, max_inflight_bytes=100)
+    probe.rejected(5, agreeing_index=1)
+    assert probe.next_index == 8
+
+
+def test_a_lost_last_append_is_asked_for_at_the_second_heartbeat_that_moved_nothing() -> None:
+    progress = replicating()
+    assert not progress.nudge()
+    progress.sent(6, 10)
+    assert progress.nudge()
+    progress.accepted(6)
+    assert not progress.nudge()
+    assert not progress.nudge()
+
+
+def test_who_was_left_behind_gets_nothing_until_it_accepts() -> None:
+    progress = replicating()
+    progress.leave_behind()
+    assert not progress.may_send
+    progress.rejected(9, agreeing_index=7)
+    assert progress.mode is Mode.LEFT_BEHIND
+    assert progress.nudge()
+    assert progress.accepted(20)
+    assert (progress.mode, progress.next_index) == (Mode.REPLICATE, 21)
+
+
+def test_silence_ends_with_any_answer_and_rounds_never_fall() -> None:
+    progress = replicating()
+    progress.silent_ticks = 7
+    progress.answered(3)
+    progress.answered(2)
+    assert (progress.silent_ticks, progress.answered_round) == (0, 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import trio
+import time
 
 from queen_node import config
 from queen_node.broker import Broker
@@ -36,7 +36,7 @@ def build_doors(
         Quotas(
             reads=Rate(settings.kv_read_rate, settings.kv_read_burst),
             writes=Rate(settings.kv_write_rate, settings.kv_write_burst),
-            clock_s=trio.current_time),
+            clock_ns=time.monotonic_ns),
         TimerLimits(
             operations_max=settings.timers_max_ops_per_call, payload_max_bytes=settings.timers_max_payload_bytes,
             horizon_ms=settings.timers_max_horizon_s * 1000, command_max_bytes=settings.entry_max_bytes),

@@ -1,7 +1,7 @@
 """Reads that a group answers from its state: which there are, and who answers them.
 
 A query is a CBOR array, `[kind, fields…]`. Its reader is a generator, so that a long one (a count over a million rows)
-can be run in slices over a frozen view: each `yield` lets the loop breathe; what it returns is the result.
+can be run in slices over the committed rows: each `yield` lets the loop breathe; what it returns is the result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import cbor2
 
 from queen_node.answers import consume as consume_answers
 from queen_node.answers import timers as timer_answers
-from queen_node.state.store import FrozenStore
+from queen_node.state.store import CommittedStore
 
 Reader = Generator[None, None, bytes]
 
@@ -28,7 +28,7 @@ class Query(IntEnum):
     DEAD_LETTERS = 4  # queue or None, group or None, partition or None, from_us, to_us, limit, offset
 
 
-READERS: dict[int, Callable[[FrozenStore, list[Any]], Reader]] = {
+READERS: dict[int, Callable[[CommittedStore, list[Any]], Reader]] = {
     Query.TIMER_PEEK: timer_answers.read_peek,
     Query.TIMER_LIST: timer_answers.read_list,
     Query.TIMER_COUNT: timer_answers.read_count,
@@ -41,7 +41,7 @@ def query(kind: Query, *fields: object) -> bytes:
     return cbor2.dumps((kind, *fields))
 
 
-def reader(view: FrozenStore, raw: bytes) -> Reader:
+def reader(view: CommittedStore, raw: bytes) -> Reader:
     """The reader of an encoded query over `view`."""
     kind, *fields = cbor2.loads(raw)
     return READERS[kind](view, fields)

@@ -137,15 +137,14 @@ class Core:
             self._leadership.begin_reads(self.commit_index)
             self._leadership.replicate(self.commit_index)
             reads, left_behind = self._leadership.take_ready()
-        must_write, hard_state = self._promises.take_hard_state(
-            self.term, self.voted_for, self.commit_index, self.log
-        )
+        promises = self._promises
+        must_write, hard_state = promises.take_hard_state(self.term, self.voted_for, self.commit_index, self.log)
         previous_term, entries = self.log.submit()
         send_now = tuple(self._send)
         self._send.clear()
         return Ready(
-            hard_state, must_write, previous_term, entries, send_now, self._promises.take(), self._take_applicable(),
-            reads, left_behind,
+            hard_state, must_write, previous_term, entries, send_now, promises.take(), self._take_applicable(), reads,
+            left_behind,
         )  # fmt: skip
 
     # What the driver tells
@@ -160,7 +159,7 @@ class Core:
         else:
             self._elapsed_ticks += 1
             if self._elapsed_ticks >= self._timeout_ticks:
-                self._elapsed_ticks = 0
+                self.leader = self._elapsed_ticks = 0
                 self.campaign()
         self._check()
 
@@ -216,7 +215,8 @@ class Core:
     def read_index(self, request: int) -> None:
         """Ask from which applied index on a read that begins now may be served; the answer comes in `Ready.reads`.
 
-        It never comes if leadership is lost first. Raises NotLeader.
+        It does not come if leadership is lost first: the driver gives those up, and bounds how many wait. Raises
+        NotLeader.
         """
         self._lead().reads.ask(request)
 
@@ -383,9 +383,8 @@ class Core:
             # Overtaken by a later one. What is committed agrees with every leader's log, so that much is accepted.
             self._accept(message, self.commit_index)
         elif log.holds(previous_index, message.previous_term):
-            last_index = log.write_after(
-                previous_index, message.entries, commit_index=self.commit_index, in_term=self.term
-            )
+            commit_index = self.commit_index
+            last_index = log.write_after(previous_index, message.entries, commit_index=commit_index, in_term=self.term)
             # Only what this message proves to agree may commit: past it this log can hold another leader's entries.
             self._commit_to(min(message.commit_index, last_index))
             self._accept(message, last_index)
@@ -470,42 +469,32 @@ class Core:
 
 Handler = Callable[[Core, Any], None]
 
-_SAME_IN_EVERY_ROLE: Final[Mapping[type, Handler]] = {
+_ANSWERS: Final = (
+    AppendAccepted, AppendRejected, HeartbeatAnswered, PreVoteDenied, PreVoteGranted, StaleTerm, VoteDenied,
+    VoteGranted,
+)  # fmt: skip
+_IN_EVERY_ROLE: Final[Mapping[type, Handler]] = {
+    **dict.fromkeys(_ANSWERS, Core._ignore),
     PreVote: Core._answer_pre_vote,
     Vote: Core._answer_vote,
-    StaleTerm: Core._ignore,
 }
-_LED: Final[Mapping[type, Handler]] = {
-    **_SAME_IN_EVERY_ROLE,
+_UNLESS_LEADER: Final[Mapping[type, Handler]] = {
+    **_IN_EVERY_ROLE,
     Append: Core._take_append,
     Heartbeat: Core._take_heartbeat,
     Committed: Core._take_commit,
     TimeoutNow: Core._take_over,
-    AppendAccepted: Core._ignore,
-    AppendRejected: Core._ignore,
-    HeartbeatAnswered: Core._ignore,
-    PreVoteGranted: Core._ignore,
-    PreVoteDenied: Core._ignore,
-    VoteGranted: Core._ignore,
-    VoteDenied: Core._ignore,
 }
 HANDLERS: Final[Mapping[Role, Mapping[type, Handler]]] = {
-    Role.FOLLOWER: _LED,
-    Role.PRE_CANDIDATE: {**_LED, PreVoteGranted: Core._take_grant, PreVoteDenied: Core._take_denial},
-    Role.CANDIDATE: {**_LED, VoteGranted: Core._take_grant, VoteDenied: Core._take_denial},
+    Role.FOLLOWER: _UNLESS_LEADER,
+    Role.PRE_CANDIDATE: {**_UNLESS_LEADER, PreVoteGranted: Core._take_grant, PreVoteDenied: Core._take_denial},
+    Role.CANDIDATE: {**_UNLESS_LEADER, VoteGranted: Core._take_grant, VoteDenied: Core._take_denial},
     Role.LEADER: {
-        **_SAME_IN_EVERY_ROLE,
-        Append: Core._meet_second_leader,
-        Heartbeat: Core._meet_second_leader,
-        Committed: Core._meet_second_leader,
-        TimeoutNow: Core._meet_second_leader,
+        **_IN_EVERY_ROLE,
+        **dict.fromkeys((Append, Heartbeat, Committed, TimeoutNow), Core._meet_second_leader),
         AppendAccepted: Core._take_acceptance,
         AppendRejected: Core._take_rejection,
         HeartbeatAnswered: Core._take_heartbeat_answer,
-        PreVoteGranted: Core._ignore,
-        PreVoteDenied: Core._ignore,
-        VoteGranted: Core._ignore,
-        VoteDenied: Core._ignore,
     },
 }
 """What each role does with each message of its own term."""

@@ -224,5 +224,6 @@ class Leadership:
         self.replicate_due = progress.next_index <= self._log.last_index
 
     def _heard(self, progress: Progress, round: int) -> None:
+        must(round <= self.reads.round, "answered a round that was not begun", round=round, begun=self.reads.round)
         progress.answered(round)
         self._confirm_reads()

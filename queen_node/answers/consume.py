@@ -21,7 +21,7 @@ from queen_node.state.consume import Popped
 from queen_node.state.keys import DEAD_LETTER, QUEUE, after, u64
 from queen_node.state.messages import unpack
 from queen_node.state.rows import DeadLetterRow, QueueRow
-from queen_node.state.store import FrozenStore
+from queen_node.state.store import CommittedStore
 from queen_node.state.verdicts import (
     ALREADY_COMMITTED,
     CONSUMER_NOT_FOUND,
@@ -131,7 +131,7 @@ def extended(lease_id: str, renewed: int, new_expires_us: int | None) -> bytes:
     })
 
 
-def read_dead_letters(view: FrozenStore, fields: list[Any]) -> Generator[None, None, bytes]:
+def read_dead_letters(view: CommittedStore, fields: list[Any]) -> Generator[None, None, bytes]:
     """Dead letters, newest first (QU-40). Fields: see `queries.Query.DEAD_LETTERS`; times are of `failedAt`, from
     inclusive, to exclusive."""
     queue, group, partition, from_us, to_us, limit, skip = fields
@@ -186,7 +186,7 @@ def _dead_letter(queue_name: bytes, row: DeadLetterRow) -> bytes:
     return b'%b,"data":%b,%b' % (before[:-1], data, behind[1:])
 
 
-def _queues(view: FrozenStore, name: bytes | None) -> list[tuple[int, bytes]]:
+def _queues(view: CommittedStore, name: bytes | None) -> list[tuple[int, bytes]]:
     """(id, name) of the queues to look at."""
     if name is not None:
         stored = view.get(QUEUE + name)

@@ -12,7 +12,7 @@ from queen_node import errors
 from queen_node.answers import result
 from queen_node.ids import uuid_text
 from queen_node.state.keys import TIMER, after, named
-from queen_node.state.store import FrozenStore
+from queen_node.state.store import CommittedStore
 from queen_node.state.timer_rows import Timer, read_place, timer_key
 from queen_node.state.timers import OperationResult, TimersAnswer, Verdict, find, timer_at
 from queen_node.times import micros_text
@@ -103,7 +103,7 @@ def _operation(operation_result: OperationResult) -> _Scheduled | _Cancelled:
         None if txn is None else txn.decode())
 
 
-def read_peek(view: FrozenStore, fields: Sequence[Any]) -> Reader:
+def read_peek(view: CommittedStore, fields: Sequence[Any]) -> Reader:
     """One timer: queue, key (TM-40). What is not pending is 200 `{"found":false}`."""
     queue, key = fields
     yield from ()
@@ -115,7 +115,7 @@ def read_peek(view: FrozenStore, fields: Sequence[Any]) -> Reader:
     return result(200, _encode(_Found(**row, payload=timer.payload, found=True)))
 
 
-def read_list(view: FrozenStore, fields: Sequence[Any]) -> Reader:
+def read_list(view: CommittedStore, fields: Sequence[Any]) -> Reader:
     """Pending timers of a queue in byte order of their keys: queue, after (exclusive, empty: none), limit (TM-41)."""
     queue, after_key, limit = fields
     start = timer_key(queue, after_key) + (b"\x00" if after_key else b"")
@@ -134,7 +134,7 @@ def read_list(view: FrozenStore, fields: Sequence[Any]) -> Reader:
     return result(200, _encode(_Page(rows, truncated, rows[-1].timerKey if truncated else None)))
 
 
-def read_count(view: FrozenStore, fields: Sequence[Any]) -> Reader:
+def read_count(view: CommittedStore, fields: Sequence[Any]) -> Reader:
     """How many timers of a queue have keys that begin with a prefix: queue, prefix (TM-42)."""
     queue, prefix = fields
     start = timer_key(queue, prefix)

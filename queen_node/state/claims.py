@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from queen_node.commands import PayloadFlag
 from queen_node.state import groups, leases, ready
 from queen_node.state.groups import cursor_key
 from queen_node.state.keys import PARTITION_OF_QUEUE, read_u64, two_u64
-from queen_node.state.messages import created_at_us_of, message_key, unpack
+from queen_node.state.messages import created_at_us_of, message_key, transaction_id_of, unpack
 from queen_node.state.queues import find_partition, partition_of_id
 from queen_node.state.ready import Place
 from queen_node.state.rows import CursorRow, GroupRow, PartitionRow, QueueRow
@@ -22,7 +23,6 @@ LOOK_MAX = 256  # ready partitions looked at by one pop; existing partitions fil
 LOOK_AHEAD = 3  # rows read beyond the partitions wanted: some may turn out too early
 PARTITIONS_MAX = 64  # claimed by one pop (PA-1)
 MESSAGES_MAX = 10_000  # claimed by one pop, so that applying it does not hold the loop (M-50)
-AUTOPILOT_WAIT_MS = 100  # what a consumer is told to pause when nothing more is ready (PA-41)
 
 
 class Claim(NamedTuple):
@@ -44,7 +44,7 @@ class Popping:
 
     __slots__ = (
         "bytes_left", "claims", "commit", "full", "group", "lease_id", "lease_ms", "messages_left", "partitions",
-        "queue", "step", "wait_ms",
+        "queue", "step",
     )
 
     def __init__(
@@ -60,7 +60,6 @@ class Popping:
         self.bytes_left = max_bytes
         self.full = False  # the next message would have crossed the cap on bytes
         self.claims: list[Claim] = []
-        self.wait_ms = 0
 
     @property
     def done(self) -> bool:
@@ -103,7 +102,6 @@ def claim_ready(popping: Popping) -> None:
         if shares:
             popping.partitions = min(max(-(-len(places) // shares), 1), PARTITIONS_MAX)
             shares = 0
-            popping.wait_ms = 0 if len(places) > popping.partitions else AUTOPILOT_WAIT_MS
         looked = _claim_places(popping, places)
         looks_left -= looked
         if looked:
@@ -188,16 +186,21 @@ def _take(popping: Popping, partition: PartitionRow, first: int) -> list[bytes]:
             broken("a retained message is missing", partition=partition_id, offset=offset)
         if created_at_us_of(stored) > youngest_us:
             break
-        size = len(stored)
-        if size > popping.bytes_left:
-            size = len(unpack(stored).payload)  # only the payload counts (PA-13): looked at when it may decide
-            if size > popping.bytes_left and (messages or popping.claims):
-                popping.full = True
-                break
+        size = payload_bytes_of(stored)
+        if size > popping.bytes_left and (messages or popping.claims):
+            popping.full = True
+            break
         messages.append(stored)
         popping.bytes_left -= size
     popping.messages_left -= len(messages)
     return messages
+
+
+def payload_bytes_of(stored: bytes) -> int:
+    """Size of a stored message's payload, without unpacking what has neither trace id nor producer."""
+    if stored[0] > PayloadFlag.RAW:
+        return len(unpack(stored).payload)
+    return len(stored) - 27 - len(transaction_id_of(stored))
 
 
 def _file_existing(step: Step, queue: QueueRow, group: GroupRow) -> None:

@@ -20,6 +20,7 @@ from raft.invariants import broken
 
 EXACT_LOOKS_MAX = 64  # rows that `can_serve` checks exactly before it says True to be on the safe side
 AUTOPILOT_BATCH_MIN, AUTOPILOT_BATCH_MAX = 100, 1000
+AUTOPILOT_WAIT_MS = 100  # how long a consumer is told to pause when nothing more is ready (PA-41)
 
 apply_ack = acks.apply_ack
 apply_extend = leases.apply_extend
@@ -73,7 +74,10 @@ def apply_pop(step: Step, command: list[Any]) -> Popped | None:
     claims = popping.claims
     if not claims:
         return None
-    chosen = (popping.partitions, batch, popping.wait_ms) if autopilot else None
+    chosen = None
+    if autopilot:
+        more = ready.front(store, queue, group_name, step.now_us + 1, 1)
+        chosen = popping.partitions, batch, 0 if more else AUTOPILOT_WAIT_MS
     if commit:
         return Popped(queue_name, group_name, b"", claims, chosen)
     store.put_row(LEASE + lease_id, LeaseRow(group_name, [claim.partition_id for claim in claims]))

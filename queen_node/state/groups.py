@@ -5,7 +5,9 @@ Not here: what a group is given (`consume.py`) and what it has done (`acks.py`).
 
 from __future__ import annotations
 
-from queen_node.state.keys import CURSOR, GROUP, QUEUE, u64
+import msgspec
+
+from queen_node.state.keys import CURSOR, GROUP, PARTITION, QUEUE, u64
 from queen_node.state.messages import created_at_us_of, message_key
 from queen_node.state.rows import CursorRow, GroupRow, PartitionRow, QueueRow, Row
 from queen_node.state.step import Step
@@ -79,14 +81,14 @@ def new_cursor(store: Store, group: GroupRow, partition: PartitionRow, *, append
 
     appended: whether the command being applied appended there, the first to do so since the group registered (any
     earlier one would have made the cursor); otherwise nothing was appended since. "Existed" is a matter of the log's
-    order (PA-31).
+    order (PA-31), not of stamps.
     """
     committed = -1
     if group.mode == MODE_NEW:
         if partition.partition_id < group.partitions_before:
             if not appended:
                 return None
-            committed = first_appended_since(store, partition, group.created_at_us) - 1
+            committed = _length_before_entry(store, partition) - 1
     elif group.mode == MODE_TIME:
         if partition.last_write_us < group.from_us:
             return None
@@ -94,6 +96,19 @@ def new_cursor(store: Store, group: GroupRow, partition: PartitionRow, *, append
     if committed + 1 >= partition.next_offset:
         return None
     return CursorRow(partition.queue_id, committed)
+
+
+def _length_before_entry(store: Store, partition: PartitionRow) -> int:
+    """How long the partition was before the entry that is being applied, which is the first to append since.
+
+    Where the group registered in this very entry, what the entry had appended before counts as new: no push of it was
+    acknowledged when the pop was sent. Rare enough for a look past the open batch: once per partition and group.
+    """
+    stored = store.committed().get(PARTITION + u64(partition.partition_id))
+    return 0 if stored is None else _partition_row(stored).next_offset
+
+
+_partition_row = msgspec.msgpack.Decoder(PartitionRow).decode
 
 
 def first_appended_since(store: Store, partition: PartitionRow, at_us: int) -> int:

@@ -19,12 +19,11 @@ from rocksdict import (
     Rdict,
     RdictIter,
     ReadOptions,
-    Snapshot,
     WriteBatch,
     WriteOptions,
 )
 
-from queen_node.state.store import Pair, StoreBusy, View
+from queen_node.state.store import Pair, StoreBusy
 
 BLOCK_CACHE_BYTES = 32 << 20
 WRITE_BUFFER_BYTES = 24 << 20  # above what a durable point lets gather (M-2), so that we choose the moment to flush
@@ -34,7 +33,6 @@ LEVEL_0_FILES_STOP = 36
 LEVEL_0_FILES_FULL = 24  # admission closes here, before writes are refused (M-4)
 PENDING_COMPACTION_BYTES_FULL = 48 << 30
 
-_NO_KEY = "key not found"  # what rocksdict raises where a dict raises KeyError
 _STALL = "Write stall"  # in the text of what rocksdict raises for a write refused by no_slowdown
 
 
@@ -74,53 +72,7 @@ def _options() -> Options:
     return options
 
 
-class RocksView:
-    """Reads through a snapshot of a database, and what the database itself has in common with it."""
-
-    def __init__(self, source: Rdict | Snapshot) -> None:
-        self._source = source
-
-    def get(self, key: bytes) -> bytes | None:
-        """The value at `key`, or None."""
-        try:
-            found: bytes | None = self._source[key]
-        except Exception as error:  # rocksdict raises bare Exception for everything
-            if str(error) != _NO_KEY:
-                raise StoreDamaged(str(error)) from error
-            return None
-        return found
-
-    def iterate(self, start: bytes, end: bytes) -> Iterator[Pair]:
-        """Pairs with start <= key < end, ascending. Raises StoreDamaged."""
-        rows = self._rows_below(end)
-        rows.seek(start)
-        while rows.valid():
-            key: bytes = rows.key()
-            if key >= end:
-                return
-            yield key, rows.value()
-            rows.next()
-        _check(rows.status)
-
-    def iterate_down(self, start: bytes, end: bytes) -> Iterator[Pair]:
-        """The same pairs, descending. Raises StoreDamaged."""
-        rows = self._rows_below(end)
-        rows.seek_for_prev(end)
-        while rows.valid():
-            key: bytes = rows.key()
-            if key < start:
-                return
-            if key < end:
-                yield key, rows.value()
-            rows.prev()
-        _check(rows.status)
-
-    def _rows_below(self, end: bytes) -> RdictIter:
-        # Read options of one's own would replace those that hold the snapshot: it would show what was written since.
-        return self._source.iter()
-
-
-class RocksEngine(RocksView):
+class RocksEngine:
     """The node's database."""
 
     def __init__(self, directory: Path) -> None:
@@ -129,7 +81,6 @@ class RocksEngine(RocksView):
             self._database = Rdict(str(directory), _options())
         except Exception as error:  # rocksdict raises bare Exception for everything
             raise StoreDamaged(f"{directory}: {error}") from error
-        super().__init__(self._database)
         self._write_options = WriteOptions()
         setattr(self._write_options, "disable_wal", True)  # noqa: B010 - a property that the stub calls a method
         self._write_options.no_slowdown = True  # a stalled put held the interpreter for 3.3 s (M-4)
@@ -142,6 +93,27 @@ class RocksEngine(RocksView):
         except Exception as error:  # rocksdict raises bare Exception for everything
             raise StoreDamaged(f"a read failed: {error}") from error
         return found
+
+    def iterate(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        """Pairs with start <= key < end, ascending, as of the first step. Raises StoreDamaged."""
+        rows = self._rows_below(end)
+        rows.seek(start)
+        while rows.valid():
+            yield rows.key(), rows.value()
+            rows.next()
+        _check(rows.status)
+
+    def iterate_down(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        """The same pairs, descending. Raises StoreDamaged."""
+        rows = self._rows_below(end)
+        rows.seek_for_prev(end)
+        while rows.valid():
+            key: bytes = rows.key()
+            if key < start:  # rocksdict ignores a lower bound
+                return
+            yield key, rows.value()
+            rows.prev()
+        _check(rows.status)
 
     def _rows_below(self, end: bytes) -> RdictIter:
         # The bound keeps an iterator from walking through tombstones behind the range.
@@ -164,10 +136,6 @@ class RocksEngine(RocksView):
             if _STALL in str(error):
                 raise StoreBusy(str(error)) from error
             raise StoreDamaged(f"{self._database.path()}: {error}") from error
-
-    def freeze(self) -> View:
-        """A snapshot."""
-        return RocksView(self._database.snapshot())
 
     def flush(self) -> None:
         """Make durable what was written before the call. Blocks; releases the interpreter's lock (M-2)."""

@@ -15,7 +15,7 @@ from queen_node.state import calendar, deadletters, push, queues
 from queen_node.state.keys import CALENDAR, CALENDAR_TIMERS, COUNTERS, two_u64
 from queen_node.state.rows import PartitionRow, QueueRow
 from queen_node.state.step import Step
-from queen_node.state.store import FrozenStore, Store
+from queen_node.state.store import CommittedStore, Store
 from queen_node.state.timer_rows import (
     Timer,
     pack,
@@ -228,7 +228,7 @@ def due_figures(store: Store, now_us: int, at_most: int) -> tuple[int, int]:
     return len(due), now_us - due[0][0] if due else 0
 
 
-def find(view: Store | FrozenStore, queue: bytes, key: bytes) -> tuple[Timer, int] | None:
+def find(view: Store | CommittedStore, queue: bytes, key: bytes) -> tuple[Timer, int] | None:
     """A pending timer, its payload with it, and since when its key has been pending (µs); None when absent."""
     stored = view.get(timer_key(queue, key))
     if stored is None:

@@ -85,7 +85,7 @@ class FakeBroker:
         """Run the reader to its end over what is applied."""
         self.timeouts_ms.append(timeout_ms)
         self._fail(self.unavailable)
-        reader = queries.reader(self.machine.store.frozen(), query)
+        reader = queries.reader(self.machine.store.committed(), query)
         try:
             while True:
                 next(reader)

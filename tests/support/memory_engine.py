@@ -5,45 +5,35 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from queen_node.state.store import Pair, View
+from queen_node.state.store import Pair
 
 
-class MemoryView:
-    """An ordered map of bytes."""
+class MemoryEngine:
+    """Takes batches; remembers those since the last flush, so that a test can crash it."""
 
-    def __init__(self, rows: dict[bytes, bytes]) -> None:
-        self._rows = rows
-        self._order = sorted(rows)
+    def __init__(self, rows: dict[bytes, bytes] | None = None) -> None:
+        self._rows = dict(rows or {})
+        self._order = sorted(self._rows)
+        self._durable = dict(self._rows)
+        self.unflushed: list[dict[bytes, bytes | None]] = []
 
     def get(self, key: bytes) -> bytes | None:
         return self._rows.get(key)
 
     def iterate(self, start: bytes, end: bytes) -> Iterator[Pair]:
-        order = self._order
-        for key in order[bisect_left(order, start) : bisect_left(order, end)]:
-            yield key, self._rows[key]
+        yield from self._pairs(start, end)
 
     def iterate_down(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        yield from reversed(self._pairs(start, end))
+
+    def _pairs(self, start: bytes, end: bytes) -> list[Pair]:
         order = self._order
-        for key in reversed(order[bisect_left(order, start) : bisect_left(order, end)]):
-            yield key, self._rows[key]
-
-
-class MemoryEngine(MemoryView):
-    """Takes batches; remembers those since the last flush, so that a test can crash it."""
-
-    def __init__(self, rows: dict[bytes, bytes] | None = None) -> None:
-        super().__init__(dict(rows or {}))
-        self._durable = dict(self._rows)
-        self.unflushed: list[dict[bytes, bytes | None]] = []
+        return [(key, self._rows[key]) for key in order[bisect_left(order, start) : bisect_left(order, end)]]
 
     def write(self, batch: dict[bytes, bytes | None]) -> None:
         self.unflushed.append(batch)
         _apply(self._rows, batch)
         self._order = sorted(self._rows)
-
-    def freeze(self) -> View:
-        return MemoryView(dict(self._rows))
 
     def flush(self) -> None:
         self._durable, self.unflushed = dict(self._rows), []

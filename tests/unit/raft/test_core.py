@@ -309,6 +309,20 @@ def test_who_is_no_voter_elects_nobody() -> None:
     assert core.role is Role.CANDIDATE
 
 
+def test_a_learner_forgets_a_leader_that_fell_silent_and_then_objects_to_no_candidate() -> None:
+    """Raft thesis 4.2.3; §6: who does not know yet that it is a voter must still give its vote."""
+    core = Core(
+        node_id=1, configuration=Configuration((2, 3), learners=(1,)), log=Log(), hard_state=HardState(),
+        applied_index=0, settings=Settings(), random=Random(0),
+    )  # fmt: skip
+    core.step(Heartbeat(2, 1, 1, 0, 0))
+    for _ in range(30):
+        core.tick()
+    assert (core.role, core.leader) == (Role.FOLLOWER, 0)
+    core.step(Vote(3, 1, 2, 0, 0, False))
+    assert VoteGranted(1, 3, 2, 0) in core.ready().send_after_write
+
+
 # Leaders
 
 
@@ -367,15 +381,14 @@ def test_reads_beyond_the_open_rounds_share_the_next_one() -> None:
     assert [request for request, _ in core.ready().reads] == list(range(OPEN_ROUNDS_MAX, OPEN_ROUNDS_MAX + 10))
 
 
-def test_a_round_that_was_not_begun_cannot_be_confirmed() -> None:
+def test_a_round_that_was_not_begun_cannot_be_answered() -> None:
     core = lead(core_of((1, 2, 3)))
     core.step(AppendAccepted(2, 1, 1, 1, 0))
     core.ready()
     core.read_index(1)
     core.ready()
-    core.step(HeartbeatAnswered(2, 1, 1, 5))
-    with pytest.raises(InvariantBroken, match="round"):
-        core.step(HeartbeatAnswered(3, 1, 1, 5))
+    with pytest.raises(InvariantBroken, match="not begun"):
+        core.step(HeartbeatAnswered(2, 1, 1, 2))
 
 
 @pytest.mark.parametrize(

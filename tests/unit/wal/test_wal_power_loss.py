@@ -22,11 +22,13 @@ def shuffled(data: bytes) -> bytes:
     return bytes(byte ^ 0x5A for byte in data)
 
 
-def random_batch(chance: random.Random, last_indexes: dict[int, int], terms: dict[int, int]) -> list[GroupWrite]:
+def random_batch(
+    chance: random.Random, last_indexes: dict[int, int], terms: dict[int, int], released: dict[int, int]
+) -> list[GroupWrite]:
     batch = []
     for life in chance.sample(range(1, 5), chance.randint(1, 3)):
         last = last_indexes.get(life, 0)
-        if last > 3 and chance.random() < 0.15:  # a new leader replaces the end of the log
+        if last - 2 > released.get(life, 0) and chance.random() < 0.15:  # a new leader replaces the end of the log
             last -= chance.randint(1, 2)
             terms[life] = terms.get(life, 1) + 1
         datas = [chance.randbytes(chance.choice((0, 10, 200, 1500))) for _ in range(chance.randint(0, 3))]
@@ -45,7 +47,7 @@ def run_until_the_power_goes(chance: random.Random, disk: FakeDisk) -> tuple[Mod
     try:
         wal, _ = open_wal(disk, SEGMENT_BYTES)
         while True:
-            batch = fixed_terms(random_batch(chance, last_indexes, terms), model)
+            batch = fixed_terms(random_batch(chance, last_indexes, terms, model.released), model)
             wal.write(batch, clock())
             model.write(batch)
             batch = []

@@ -44,7 +44,7 @@ def build_doors(
     pushes = PushHandlers(broker, ids, timeout_ms=push_ms)
     pops = PopHandlers(broker, ids, wait_default_ms=push_ms, subscription_mode=settings.subscription_mode)
     acks = AckHandlers(broker, ids, timeout_ms=call_ms)
-    router = build_router(
+    return build_router(
         {
             **operations.handlers(),
             "timers_batch": timers.apply,
@@ -61,4 +61,3 @@ def build_doors(
             "dlq_list": DeadLetterHandlers(broker, timeout_ms=call_ms).list,
         },
         {"push": pushes.before_push})
-    return router

@@ -81,7 +81,7 @@ class Figures:
             failed = actor.poisoned is not None
             leading = group.raft.may_propose and not failed
             metrics.raft_groups = {
-                "leading": int(leading), "following": int(not leading and not failed), "quiet": 0, "failed": int(failed)}
+                "leading": int(leading), "following": int(not (leading or failed)), "quiet": 0, "failed": int(failed)}
             metrics.raft_inflight = core.log.last_index - core.applied_index
             metrics.raft_storage_full = int(keeper.storage_full)
             metrics.store_bytes = engine.size_bytes()

@@ -1,7 +1,7 @@
-"""A tenant's group: what it decides. Which commands become an entry, who rides behind whom, who is answered what.
+"""A tenant's group: what it decides. Which commands become an entry, who rides behind whom, who hears what.
 
-Plain code: events and the time go in, effects wait to be taken out; nothing awaits. The actor (`group_actor.py`) carries
-out; a simulation drives the same code. Consensus itself is `raft.group.RaftGroup`, the state `state.machine.Machine`.
+Plain code: events and the time go in, effects wait to be taken out; nothing awaits. The actor (`group_actor.py`)
+carries out; a simulation drives the same code. Consensus itself is `raft.group.RaftGroup`, the state `state.machine.Machine`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Pending:
 
 
 class PendingRead:
-    """A linearizable read: waits for its read index, then for the state to reach it. `pop`: an empty answer to confirm."""
+    """A linearizable read: waits for its read index, then for the state to reach it. `pop`: an empty answer to confirm.
+    """
 
     __slots__ = ("give_up_at_s", "pop", "query", "read_index", "slot")
 
@@ -265,6 +266,9 @@ class Group:
                 if size > room_bytes and batch:
                     break  # it goes first into the next entry; alone, however large (M-50)
                 lane.popleft()
+                if isinstance(waiting, WaitingPop) and waiting.gone:
+                    waiting.slot.answer(NOTHING)
+                    continue
                 if isinstance(waiting, Pending):
                     for queue in waiting.queues:
                         queues[queue] = queues.get(queue, 0) + 1

@@ -201,8 +201,8 @@ class GroupActor:
         except Exception as error:
             meta = self.group.machine.store.meta
             log.error(
-                "entry cannot be applied", index=entry.index, term=entry.term, digest=meta.digest.hex(), error=repr(error),
-                exc_info=True)
+                "entry cannot be applied", index=entry.index, term=entry.term, digest=meta.digest.hex(),
+                error=repr(error), exc_info=True)
             self.poisoned = f"entry {entry.index} of term {entry.term} cannot be applied: {error!r}"
             self.group.stop("retry")
             return False

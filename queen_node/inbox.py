@@ -1,7 +1,7 @@
 """An actor's inbox: many senders, one reader that takes everything at once.
 
-Not trio's memory channel, for two reasons. Reports of work under way (a write is on disk) must always fit, while senders
-of new work are held back at the bound: there are never more reports than accepted work. And the reader wants all that
+Not trio's memory channel, for two reasons. Reports of work under way (a write is on disk) always fit, while senders of
+new work are held back at the bound: there are never more reports than accepted work. And the reader wants all that
 waits in one step, because what it takes together becomes one log entry (0.11 µs an event; the channel takes 0.34).
 """
 

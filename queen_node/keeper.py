@@ -94,8 +94,9 @@ class Keeper:
             used_percent = await trio.to_thread.run_sync(_used_percent, self._directory)
             if not self.storage_full and used_percent >= self._gate.close_percent:
                 self.storage_full = True
-                log.error("disk gate closed: only what frees space is taken; make room on the volume of the data directory",
-                          used_percent=round(used_percent, 1), limit_percent=self._gate.close_percent)
+                log.error(
+                    "disk gate closed: only what frees space is taken; make room on the data directory's volume",
+                    used_percent=round(used_percent, 1), limit_percent=self._gate.close_percent)
             elif self.storage_full and used_percent < self._gate.release_percent:
                 self.storage_full = False
                 log.info("disk gate open", used_percent=round(used_percent, 1))

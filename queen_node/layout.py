@@ -1,7 +1,7 @@
 """What the data directory is: whose it is and in which format. Written once, compared at every boot.
 
-What must never change once data exists stands here, so that a changed setting or a lost file is told by its name instead
-of being read as an empty node (CL-124, CL-125).
+What must never change once data exists stands here, so that a changed setting or a lost file is told by its name
+instead of being read as an empty node (CL-124, CL-125).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def open_layout(places: Places, *, node_id: int) -> Layout:
 def _found_directory(places: Places, node_id: int) -> Layout:
     for part in (places.log, places.store):
         if part.is_dir() and any(part.iterdir()):
-            raise CannotStart(f"{places.layout}: missing, though {part} exists; restore the file, do not start without it")
+            raise CannotStart(f"{places.layout}: missing, though {part} holds data; restore the file")
     layout = Layout(LAYOUT_VERSION, node_id, secrets.token_hex(16))
     try:
         places.directory.mkdir(parents=True, exist_ok=True)

@@ -91,12 +91,12 @@ def _check_agreement(places: Places, recovered: Recovered, machine: Machine) -> 
     first_index, last_index = (group.first_index, group.last_index) if group is not None else (1, 0)
     if applied_index > last_index:
         raise CannotStart(
-            f"{places.log}: the log ends at entry {last_index}, but {places.store} holds {applied_index}: log files are "
-            "missing; replace this node")
+            f"{places.log}: the log ends at entry {last_index}, but {places.store} holds {applied_index}: "
+            "log files are missing; replace this node")
     if applied_index < first_index - 1:
         raise CannotStart(
-            f"{places.store}: holds entries up to {applied_index}, but {places.log} begins at {first_index}: the store is "
-            "older than its log or empty; replace this node")
+            f"{places.store}: holds entries up to {applied_index}, but {places.log} begins at {first_index}: "
+            "the store is older than its log or empty; replace this node")
 
 
 def open_group(opened: Opened, settings: config.Settings, source: TimeSource) -> RaftGroup:
@@ -107,7 +107,8 @@ def open_group(opened: Opened, settings: config.Settings, source: TimeSource) ->
         log_tail, hard_state = Log(), HardState(0, 0, 0)
         clock = GroupClock.first_ever(source)
     else:
-        log_tail = Log.restore((meta.applied_index, meta.applied_term), _tail(opened.wal, meta.applied_index, group.last_index))
+        applied = meta.applied_index, meta.applied_term
+        log_tail = Log.restore(applied, _tail(opened.wal, meta.applied_index, group.last_index))
         hard_state = group.hard_state
         estimate = estimate_after_restart(
             group.clock_us, group.clock_offset_us, opened.recovered.reading or group.reading, read_clocks(source))

@@ -136,10 +136,10 @@ class FileDisk:
                 return
 
     def names(self, directory: str) -> list[str]:
-        return sorted(os.listdir(directory))  # noqa: PTH208 (names are wanted, not paths)
+        return sorted(os.listdir(directory))
 
     def size_bytes(self, path: str) -> int:
-        return os.stat(self._file(path)).st_size  # noqa: PTH116 (a descriptor, not a path)
+        return os.stat(self._file(path)).st_size
 
     def read(self, path: str, position: int, size_bytes: int) -> bytes:
         descriptor = self._file(path)

@@ -80,6 +80,8 @@ class Leadership:
         return max(others, key=merit, default=0)
 
     def _agreed(self, own: int, reached: Callable[[Progress], int]) -> int:
+        if not self.progress:
+            return own
         values = {peer: reached(progress) for peer, progress in self.progress.items()}
         values[self._node_id] = own
         return self._configuration.agreed(values)

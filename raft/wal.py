@@ -15,13 +15,29 @@ from typing import NamedTuple
 
 import msgspec
 
-from raft.disk import Disk, Reached, Step, Sync, WriteAt
 from raft.clock import ClockReading
+from raft.disk import Disk, Reached, Step, Sync, WriteAt
 from raft.invariants import must
 from raft.messages import Entry, HardState
 from raft.wal_format import (
-    CRC, GROUP, IDENTITY_BYTES, POSITION_BITS, SECTOR_BYTES, Damaged, GroupRecord, LogFailed, RecordKind, checkpoint_body,
-    entries_of, group_body, is_sound, mark_body, next_sector, record_crc, segment_name, segment_seed,
+    CRC,
+    GROUP,
+    IDENTITY_BYTES,
+    POSITION_BITS,
+    SECTOR_BYTES,
+    Damaged,
+    GroupRecord,
+    LogFailed,
+    RecordKind,
+    checkpoint_body,
+    entries_of,
+    group_body,
+    is_sound,
+    mark_body,
+    next_sector,
+    record_crc,
+    segment_name,
+    segment_seed,
 )  # fmt: skip
 from raft.wal_index import GroupLog, Groups, Run
 from raft.wal_recovery import Recovered, RecoveredGroup, RecoveredLog, TornTail, recover

@@ -58,7 +58,7 @@ class _Inbound:
         if len(self._bytes) < length:
             return None
         packed, self._bytes = self._bytes[_LENGTH.size : length], self._bytes[length:]
-        message: list[tuple[object, ...]] | tuple[object, ...] = marshal.loads(packed)  # noqa: S302 (our own child)
+        message: list[tuple[object, ...]] | tuple[object, ...] = marshal.loads(packed)
         return message
 
 

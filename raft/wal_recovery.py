@@ -7,13 +7,27 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from raft.disk import Cut, Disk, Step, Sync, Unlink
 from raft.clock import ClockReading
+from raft.disk import Cut, Disk, Step, Sync, Unlink
 from raft.invariants import broken
 from raft.messages import HardState
 from raft.wal_format import (
-    CHECKPOINT_POSITION, GROUP, MARK, POSITION_BITS, SECTOR_BYTES, Checkpoint, Damaged, GroupRecord, Mark, RecordKind,
-    entries_of, next_sector, rows_of, segment_name, segment_number, segment_seed,
+    CHECKPOINT_POSITION,
+    GROUP,
+    MARK,
+    POSITION_BITS,
+    SECTOR_BYTES,
+    Checkpoint,
+    Damaged,
+    GroupRecord,
+    Mark,
+    RecordKind,
+    entries_of,
+    next_sector,
+    rows_of,
+    segment_name,
+    segment_number,
+    segment_seed,
 )  # fmt: skip
 from raft.wal_index import GroupLog, Groups
 from raft.wal_scan import NEW_NAME, RETIRED_PREFIX, Scan, read_checkpoint, removal_steps, seal_steps

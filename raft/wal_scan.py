@@ -6,8 +6,26 @@ from collections.abc import Iterator
 
 from raft.disk import Create, Disk, Reached, Rename, Step, Sync, SyncDirectory, Unlink, WriteAt
 from raft.wal_format import (
-    CHECKPOINT, CHECKPOINT_POSITION, CRC, FORMAT_VERSION, IDENTITY_BYTES, MAGIC, MARK, MARK_LENGTH, PREFIX, RECORD_BYTES_MAX, ROW,
-    SECTOR_BYTES, Checkpoint, Damaged, Mark, RecordKind, is_sound, next_sector, seal_body, sealed_up, segment_name,
+    CHECKPOINT,
+    CHECKPOINT_POSITION,
+    CRC,
+    FORMAT_VERSION,
+    IDENTITY_BYTES,
+    MAGIC,
+    MARK,
+    MARK_LENGTH,
+    PREFIX,
+    RECORD_BYTES_MAX,
+    SECTOR_BYTES,
+    Checkpoint,
+    Damaged,
+    Mark,
+    RecordKind,
+    is_sound,
+    next_sector,
+    seal_body,
+    sealed_up,
+    segment_name,
     segment_seed,
 )  # fmt: skip
 

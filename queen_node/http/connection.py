@@ -193,7 +193,6 @@ class Connection:
         """The head is complete and the body is not. False: it was refused and stays unread."""
         self.phase = Phase.ANSWERING
         route = self._shared.router.find(request)
-        await self._flush()
         try:
             early = None if route.before_body is None else await _asked(route.before_body, request)
         except Exception as error:

@@ -17,7 +17,7 @@ from queen_node.state.step import Step
 from queen_node.state.store import Store
 
 Command = list[Any]
-Answer = tuple[Any, ...] | None
+Answer = Any  # what the renderer of the command's kind takes (queen_node/answers)
 Handler = Callable[[Step, Command], Answer]
 
 HANDLERS: dict[int, Handler] = {

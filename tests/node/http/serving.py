@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from queen_node.http.connection import Limits
 from queen_node.http.routes import Route, Router
@@ -14,6 +15,8 @@ from queen_node.http.server import Server, listen
 from queen_node.metrics import Metrics
 
 PATIENCE_S = 10.0  # a test that waits longer has failed
+SETTLE_S = 0.002  # real time without an event: loopback packets have arrived by then, unless the machine is very busy
+LOOKS_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,15 @@ class Serving:
 
     async def client(self) -> Client:
         return Client(await trio.open_tcp_stream(*self.address))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Return once it holds. Counts looks, not time: the clock may be a mock."""
+    for _ in range(LOOKS_MAX):
+        if holds():
+            return
+        await wait_all_tasks_blocked(SETTLE_S)
+    raise AssertionError("it never came to hold")
 
 
 @asynccontextmanager

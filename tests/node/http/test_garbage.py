@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 
 import trio
-import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
@@ -13,7 +12,7 @@ from structlog.testing import capture_logs
 from queen_node.http.connection import Limits
 from queen_node.http.messages import TEXT, Request, Response
 from queen_node.http.routes import Level, Route
-from tests.node.http.serving import PATIENCE_S, Client, serving
+from tests.node.http.serving import PATIENCE_S, Client, serving, until
 
 
 async def echo(request: Request) -> Response:
@@ -63,8 +62,7 @@ async def test_any_bytes_end_in_a_closed_connection(pieces: list[bytes], cuts: i
             assert not received or received.startswith(b"HTTP/1.1 ")
             next_one = await node.client()
             assert (await next_one.ask(GOOD)).status == 200
-            await trio.testing.wait_all_tasks_blocked()
-            assert node.metrics.connections == 1
+            await until(lambda: node.metrics.connections == 1)
     assert not lines
 
 
@@ -75,5 +73,4 @@ async def test_connections_that_say_nothing_hold_up_nobody() -> None:
         assert (await talking.ask(GOOD)).status == 200
         for client in silent:
             await client.stream.aclose()
-        await trio.testing.wait_all_tasks_blocked()
-        assert node.metrics.connections == 1
+        await until(lambda: node.metrics.connections == 1)

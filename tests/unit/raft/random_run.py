@@ -15,6 +15,13 @@ from tests.unit.raft.rules import RuleBroken, Rules
 
 FAULTY_STEPS = 2000
 LIVENESS_ROUNDS_MAX = 200
+CONFIGURATIONS = (
+    Configuration((1, 2, 3)),
+    Configuration((1, 2, 3)),
+    Configuration((1, 2, 3, 4, 5)),
+    Configuration((1, 2, 3, 4, 5)),
+    Configuration((3, 4, 5), outgoing=(1, 2, 3)),
+)
 HOPS_A_TICK = 4
 NETWORK_MAX = 60
 
@@ -42,8 +49,7 @@ class RandomRun(Cluster):
             pre_vote=draw.random() < 0.7,
             check_quorum=draw.random() < 0.7,
         )
-        voters = draw.choice(((1, 2, 3), (1, 2, 3, 4, 5)))
-        super().__init__(Configuration(voters), settings)
+        super().__init__(draw.choice(CONFIGURATIONS), settings)
 
     def run(self) -> None:
         self._run_with_faults()

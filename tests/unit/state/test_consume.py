@@ -353,7 +353,7 @@ class TestAutopilot:
         popped = node.pop(batch=3, partitions=0)
         assert popped is not None
         assert [len(claim.messages) for claim in popped.claims] == [3]
-        assert popped.autopilot == (4, 3, 100)
+        assert popped.autopilot == (4, 3, 0)
         plain = node.pop(batch=3, partitions=2)
         assert plain is not None
         assert plain.autopilot is None

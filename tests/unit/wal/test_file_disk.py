@@ -65,11 +65,11 @@ def test_a_removed_file_is_held_open_no_longer(tmp_path: Path) -> None:
     disk = FileDisk()
     path = tmp_path / "file"
     path.write_bytes(b"x")
-    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0  # noqa: PTH208
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
     disk.read(str(path), 0, 1)
     disk.forget(str(path))
     disk.forget(str(path))
-    after = len(os.listdir("/proc/self/fd")) if before else 0  # noqa: PTH208
+    after = len(os.listdir("/proc/self/fd")) if before else 0
     assert after == before
 
 

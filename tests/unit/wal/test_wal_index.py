@@ -36,7 +36,7 @@ def test_runs_and_terms_against_their_slow_twin(steps: list[tuple[str, int, int]
             first = last + 1 if what == "append" else max(lowest + 1, last - number % 5)
             term += what == "cut" or number % 3 == 0
             twin.entries = {index: at for index, at in twin.entries.items() if index < first}
-            twin.entries |= {index: (term, here) for index in range(first, first + count)}
+            twin.entries |= dict.fromkeys(range(first, first + count), (term, here))
             group.append(first, first + count - 1, here, 100)
             group.note_term(first, term)
         elif what == "release" and last > lowest:

@@ -1,0 +1,166 @@
+"""Drives a group's decisions without trio: a lone voter, a disk that writes when told, a clock that a test moves."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import msgspec
+
+from queen_node import commands
+from queen_node.answers import read_result
+from queen_node.broker import Lane, Unavailable
+from queen_node.commands import PayloadFlag, TimerOp
+from queen_node.group import Group, GroupSettings, Pending, PendingRead
+from queen_node.ids import IdMint
+from queen_node.parked_pops import WaitingPop
+from queen_node.slots import Slot
+from queen_node.state.machine import Machine
+from queen_node.state.store import Store
+from raft.clock import GroupClock
+from raft.core import Core
+from raft.group import LogWrite, RaftGroup
+from raft.log import Log
+from raft.messages import EntryKind, HardState
+from raft.quorum import Configuration
+from raft.settings import Settings
+from tests.support.memory_engine import MemoryEngine
+
+SECOND_US = 1_000_000
+START_US = 1_700_000_000 * SECOND_US
+FIRE = commands.fire(
+    at_most=256, max_bytes=4 << 20, backoff_min_ms=1000, backoff_max_ms=60_000, transient_backoff_ms=1000, max_attempts=5)
+SETTINGS = GroupSettings(
+    batch_max_commands=8, batch_max_bytes=4096, firing=True, fire=FIRE,
+    forget_ids=commands.forget_ids(at_most=10, keep_at_least_s=900))
+
+
+class HandClock:
+    """A machine's clocks, moved by hand."""
+
+    boot_id = bytes(16)
+
+    def __init__(self) -> None:
+        self.since_boot_us = 5 * SECOND_US
+
+    def boottime_us(self) -> int:
+        return self.since_boot_us
+
+    def wall_us(self) -> int:
+        return START_US
+
+
+class Driver:
+    """One group. `entries`: how many commands each applied entry had, oldest first."""
+
+    def __init__(self, settings: GroupSettings = SETTINGS) -> None:
+        self.clock = HandClock()
+        machine = Machine(Store(MemoryEngine(), life=1))
+        core = Core(
+            node_id=1, configuration=Configuration((1,)), log=Log(), hard_state=HardState(0, 0, 0), applied_index=0,
+            settings=Settings(), random=random.Random(1))
+        self.group = Group(RaftGroup(life=1, core=core, clock=GroupClock.first_ever(self.clock)), machine, settings)
+        self.ids = IdMint(wall_ns=lambda: START_US * 1000, random_bytes=random.Random(2).randbytes)
+        self.writes: deque[LogWrite] = deque()
+        self.entries: list[int] = []
+        self.disk_works = True
+        core.campaign()
+        self.turn()
+
+    @property
+    def now_s(self) -> float:
+        return self.clock.since_boot_us / SECOND_US
+
+    def turn(self) -> None:
+        """Until nothing more follows, as the actor does; writes reach the disk while `disk_works`."""
+        group = self.group
+        group.tell_the_time(self.now_s, group.raft.clock.now_us())
+        while True:
+            group.propose(group.raft.clock.now_us())
+            group.ask_for_read_indexes()
+            pumped = group.raft.pump()
+            if pumped is None:
+                return
+            self.writes.extend(pumped.writes)
+            for request, index in pumped.reads:
+                group.read_confirmed(request, index)
+            while self.writes and self.disk_works:
+                group.raft.written(self.writes.popleft())
+            for entry in pumped.to_apply:
+                data = entry.data if entry.kind is EntryKind.COMMANDS else b""
+                application = group.machine.begin(index=entry.index, term=entry.term, data=data)
+                results = []
+                while not application.finished:
+                    results.append(application.apply_next())
+                group.machine.commit(application)
+                group.raft.applied(entry.index)
+                if results:
+                    self.entries.append(len(results))
+                group.applied(application, results, group.raft.clock.now_us())
+            for read in group.take_servable_reads(group.raft.clock.now_us()):
+                read.slot.answer(b"served")
+
+    def write_out(self) -> None:
+        """The disk catches up with all that was handed to it."""
+        while self.writes:
+            self.group.raft.written(self.writes.popleft())
+        self.turn()
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.since_boot_us += round(seconds * SECOND_US)
+        self.group.due()
+        self.turn()
+
+    # --- calls
+
+    def push(self, queue: bytes, *bodies: bytes) -> Slot:
+        items = [
+            (queue, b"Default", body, self.ids.uuid7(), b'"%b"' % body, PayloadFlag.JSON, None, None) for body in bodies]
+        return self.submit(commands.push(self.ids.uuid7(), items), (queue,) * len(items), Lane.PUSHES)
+
+    def schedule(self, queue: bytes, key: bytes, delay_ms: int) -> Slot:
+        operation = (
+            TimerOp.SCHEDULE, queue, key, delay_ms, b"txn-" + key, self.ids.uuid7(), b"1", PayloadFlag.JSON, b"Default", None)
+        return self.submit(commands.timers(self.ids.uuid7(), [operation], firing=True))
+
+    def submit(self, command: bytes, queues: tuple[bytes, ...] = (), lane: Lane = Lane.DRAINING) -> Slot:
+        slot = Slot()
+        self.group.submit(Pending(command, slot, give_up_at_s=self.now_s + 30, queues=queues), lane)
+        return slot
+
+    def pop(
+        self, queue: bytes, *, wait_s: float | None = 30, group: bytes = b"__QUEUE_MODE__", partition: bytes | None = None,
+        lease_ms: int = 60_000, batch: int = 10,
+    ) -> WaitingPop:
+        lease_id = self.ids.uuid7()
+        command = commands.pop(
+            self.ids.uuid7(), lease_id=lease_id, queue=queue, partition=partition, group=group, mode="all", from_us=0,
+            batch=batch, partitions=1, lease_ms=lease_ms, commit_on_delivery=False, max_bytes=8 << 20)
+        pop = WaitingPop(
+            command, lease_id=lease_id, queue=queue, reader=(group, partition), slot=Slot(), waits=wait_s is not None,
+            answer_by_s=self.now_s + (20 if wait_s is None else wait_s))
+        self.group.pop(pop, self.group.raft.clock.now_us())
+        return pop
+
+    def read(self) -> Slot:
+        slot = Slot()
+        self.group.read(PendingRead(b"", slot, give_up_at_s=self.now_s + 30))
+        return slot
+
+
+def outcome(slot: Slot) -> object:
+    """None while it waits; else the status and the decoded body, or the code of an Unavailable."""
+    result = slot._result
+    if result is None or isinstance(result, Unavailable):
+        return None if result is None else result.code
+    status, body = read_result(result)
+    return (status, msgspec.json.decode(body)) if body else status
+
+
+def delivered(pop: WaitingPop) -> list[str] | None:
+    """The transaction ids that a pop was given; None while it waits, [] when it was answered empty."""
+    result = outcome(pop.slot)
+    if result is None or result == 204:
+        return None if result is None else []
+    assert isinstance(result, tuple), result
+    return [message["transactionId"] for message in result[1]["messages"]]

@@ -1,7 +1,8 @@
 """A tenant's group: what it decides. Which commands become an entry, who rides behind whom, who hears what.
 
 Plain code: events and the time go in, effects wait to be taken out; nothing awaits. The actor (`group_actor.py`)
-carries out; a simulation drives the same code. Consensus itself is `raft.group.RaftGroup`, the state `state.machine.Machine`.
+carries out; a simulation drives the same code. Consensus itself is `raft.group.RaftGroup`, the state
+`state.machine.Machine`.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from raft.messages import Entry, HardState
 from raft.quorum import Configuration
 from raft.settings import Settings as RaftSettings
 from raft.wal import Damaged, LogFailed, Recovered, Wal
-from raft.wal_process import ProcessHand
+from raft.wal_hand import ProcessHand
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -152,7 +152,7 @@ class Node:
         self._reached: Reached = crash_at(settings.test_crash_at)
         system = SystemTime()
         if not system.is_exact:
-            log.warning("no clock that runs while the machine sleeps: timers are late by such a sleep", clock=system.clock_name)
+            log.warning("no clock runs while the machine sleeps: timers are late by such a sleep", clock=system.clock_name)
         self._source: TimeSource = (
             ShiftedWallTime(system, Path(settings.test_clock_file)) if settings.test_clock_file else system)
         opened = open_data(settings)
@@ -178,8 +178,8 @@ class Node:
         self.metrics.before_scrape.append(self._figures.gauges(
             self.actor, self._keeper, self._log_writer, opened.engine, self._source.wall_us))
         self.pipeline = Pipeline(
-            self.actor, self.metrics, admit_max_bytes=settings.admit_max_mb << 20, admit_hold_s=settings.admit_hold_ms / 1000,
-            margin_s=settings.pop_reply_margin_ms / 1000, storage_full=lambda: self._keeper.storage_full,
+            self.actor, self.metrics, admit_max_bytes=settings.admit_max_mb << 20,
+            admit_hold_s=settings.admit_hold_ms / 1000, margin_s=settings.pop_reply_margin_ms / 1000, storage_full=lambda: self._keeper.storage_full,
             store_full=lambda: self._keeper.store_full, jitter=random.random)
         self._log_failure: str | None = None
 

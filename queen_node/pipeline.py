@@ -1,7 +1,7 @@
 """From the doors to the group that decides: admission, and the wait for the result.
 
-Runs in the tasks of the calls; it owns the count of bytes under way and nothing else. With several nodes it is also what
-hands a call to the leader elsewhere.
+Runs in the tasks of the calls; it owns the count of bytes under way and nothing else. With several nodes it is also
+what hands a call to the leader elsewhere.
 """
 
 from __future__ import annotations

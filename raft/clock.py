@@ -1,8 +1,8 @@
 """The group clock: the only time that decides what is due (M-20 to M-23).
 
-It is µs since 1970, on the leader's BOOTTIME from an offset that is fixed for the term; no wall clock steers it. Everybody else holds an estimate that
-is never ahead, so a change of leader makes things late by the age of the last sample, and never early. Who leads, and how a sample travels, does
-not belong here.
+It is µs since 1970, on the leader's BOOTTIME from an offset that is fixed for the term; no wall clock steers it.
+Everybody else holds an estimate that is never ahead, so a change of leader makes things late by the age of the last
+sample, and never early. Who leads, and how a sample travels, does not belong here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 from raft.invariants import must
 
 US_PER_MS: Final = 1000
-RATE_NUMERATOR: Final = 9995  # a follower's clock runs slow by 500 ppm, so that it is not ahead of any leader's oscillator
+RATE_NUMERATOR: Final = 9995  # a follower's clock runs slow by 500 ppm: never ahead of a leader's oscillator
 RATE_DENOMINATOR: Final = 10000
 BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -31,7 +31,9 @@ class ClockReading(NamedTuple):
 
 
 class TimeSource(Protocol):
-    """This machine's clocks. boottime_us also runs while the machine sleeps; it counts from anew after a reboot, and then boot_id differs."""
+    """This machine's clocks. boottime_us also runs while the machine sleeps; it counts from anew after a reboot, and
+    then boot_id differs.
+    """
 
     @property
     def boot_id(self) -> bytes: ...
@@ -44,7 +46,8 @@ class TimeSource(Protocol):
 class SystemTime:
     """The real clocks.
 
-    clock_name, is_exact: which clock stands for BOOTTIME, and whether it is the real one: the node says so once at boot when it is not.
+    clock_name, is_exact: which clock stands for BOOTTIME, and whether it is the real one: the node says so once at boot
+    when it is not.
     """
 
     def __init__(self) -> None:
@@ -54,7 +57,7 @@ class SystemTime:
         try:
             self._boot_id = uuid.UUID(BOOT_ID_PATH.read_text().strip()).bytes
         except (OSError, ValueError):
-            self._boot_id = os.urandom(16)  # unknown: each start of the process counts as a reboot, so its estimates are weak
+            self._boot_id = os.urandom(16)  # unknown: each start counts as a reboot, and estimates are weak
 
     @property
     def boot_id(self) -> bytes:
@@ -68,7 +71,9 @@ class SystemTime:
 
 
 class ShiftedWallTime:
-    """Test hook QUEEN_TEST_CLOCK_FILE: the wall clock is off by as many ms as the file says; it is read each time. No file: by nothing."""
+    """Test hook QUEEN_TEST_CLOCK_FILE: the wall clock is off by as many ms as the file says; it is read each time. No
+    file: by nothing.
+    """
 
     def __init__(self, real: TimeSource, offset_path: Path) -> None:
         self._real = real
@@ -115,23 +120,24 @@ def elapsed_at_least_us(elapsed_us: int) -> int:
 def estimate_after_restart(clock_us: int, clock_offset_us: int, recorded: ClockReading, now: ClockReading) -> Estimate:
     """What the log's last record of a group's clock says about now (M-22).
 
-    clock_us: the group's clock when `recorded` was read; 0: unknown. clock_offset_us: 0 unless this node led then. Within one boot
-    the wall clock does not count, and a clock that this node ran itself goes on exactly. Across a reboot only the wall clock knows
-    how long the machine was off.
+    clock_us: the group's clock when `recorded` was read; 0: unknown. clock_offset_us: 0 unless this node led then.
+    Within one boot the wall clock does not count, and a clock that this node ran itself goes on exactly. Across a
+    reboot only the wall clock knows how long the machine was off.
     """
     if not clock_us:
         return NOTHING_KNOWN
     if now.boot_id != recorded.boot_id:
         return Estimate(clock_us + max(0, now.wall_us - recorded.wall_us), is_weak=True)
     elapsed_us = now.boottime_us - recorded.boottime_us
-    return Estimate(clock_us + (max(0, elapsed_us) if clock_offset_us else elapsed_at_least_us(elapsed_us)), is_weak=False)
+    gone_us = max(0, elapsed_us) if clock_offset_us else elapsed_at_least_us(elapsed_us)
+    return Estimate(clock_us + gone_us, is_weak=False)
 
 
 def start_of_term_us(last_stamp_us: int, estimates: Sequence[Estimate]) -> int:
     """Where a new leader's clock starts (M-21, M-22). estimates: its own and those of all who granted it their vote.
 
-    The highest, but weak ones count only when all are weak, and then their lower median: one machine whose wall clock went
-    forward while it rebooted must not make timers early.
+    The highest, but weak ones count only when all are weak, and then their lower median: one machine whose wall clock
+    went forward while it rebooted must not make timers early.
     """
     must(len(estimates) > 0, "a leader without an estimate of its own")
     strong = [estimate.clock_us for estimate in estimates if not estimate.is_weak]
@@ -147,7 +153,9 @@ class GroupClock:
     __slots__ = ("_base_boottime_us", "_base_us", "_is_weak", "_source", "_term", "last_stamp_us", "offset_us")
 
     def __init__(self, source: TimeSource, estimate: Estimate = NOTHING_KNOWN, last_stamp_us: int = 0) -> None:
-        """estimate: for now, from `estimate_after_restart`. last_stamp_us: of the last entry that the log or the state holds."""
+        """estimate: for now, from `estimate_after_restart`. last_stamp_us: of the last entry that the log or the state
+        holds.
+        """
         self._source = source
         self._base_us, self._is_weak = estimate
         self._base_boottime_us = source.boottime_us()
@@ -166,8 +174,11 @@ class GroupClock:
         return cls.born(source, source.wall_us())
 
     def lead(self, term: int, start_us: int) -> int:
-        """This node leads `term` from now on, from `start_of_term_us`. Returns the offset, a constant of the term (M-20)."""
-        must(start_us >= self.last_stamp_us, "a term's clock starts before the last stamp", start_us=start_us, last_stamp_us=self.last_stamp_us)
+        """This node leads `term` from now on, from `start_of_term_us`. Returns the offset, a constant of the term
+        (M-20).
+        """
+        must(start_us >= self.last_stamp_us, "a term's clock starts before the last stamp",
+             start_us=start_us, last_stamp_us=self.last_stamp_us)  # fmt: skip
         self._term = term
         self.offset_us = start_us - self._source.boottime_us()
         return self.offset_us
@@ -183,7 +194,8 @@ class GroupClock:
         if term < self._term:
             return
         self.follow()
-        # Within a term a sample that was long under way may be older than what is known. Another leader's clock is another clock.
+        # Within a term a sample that was long under way may be older than what is known. Another leader's clock is
+        # another clock.
         known_us = self.estimate().clock_us if term == self._term and not self._is_weak else self.last_stamp_us
         self._term = term
         self._rest_on(max(clock_us, known_us))
@@ -193,7 +205,8 @@ class GroupClock:
         self.last_stamp_us = max(self.last_stamp_us, stamp_us)
 
     def now_us(self) -> int:
-        """The group clock: exact at the leader, an estimate that is never ahead elsewhere. Never below the last stamp."""
+        """The group clock: exact at the leader, an estimate that is never ahead elsewhere. Never below the last stamp.
+        """
         if self.offset_us is not None:
             return max(self.last_stamp_us, self.offset_us + self._source.boottime_us())
         return self.estimate().clock_us
@@ -205,7 +218,8 @@ class GroupClock:
         return self.last_stamp_us
 
     def estimate(self) -> Estimate:
-        """For a vote grant, and for the log's records (a weak one is not recorded: it would come back looking strong)."""
+        """For a vote grant, and for the log's records (a weak one is not recorded: it would come back looking strong).
+        """
         if self.offset_us is not None:
             return Estimate(self.now_us(), is_weak=False)
         elapsed_us = self._source.boottime_us() - self._base_boottime_us

@@ -223,7 +223,8 @@ class Leadership:
         self._heard(progress, message.round)
         if progress.nudge():
             self._ask_what_it_holds(message.sender, progress, commit_index)
-        self.replicate_due = progress.next_index <= self._log.last_index
+        if progress.next_index <= self._log.last_index:
+            self.replicate_due = True
 
     def _heard(self, progress: Progress, round: int) -> None:
         must(round <= self.reads.round, "answered a round that was not begun", round=round, begun=self.reads.round)

@@ -1,6 +1,8 @@
-"""The actor that writes the log: all that waits becomes one batch, one write and one fsync, while the next batch gathers (M-14).
+"""The actor that writes the log: all that waits becomes one batch, one write and one fsync, while the next batch
+gathers (M-14).
 
-What to write where is decided in `wal`; the disk's work is done by a hand, which is the place where a process, or nothing at all, stands for it.
+What to write where is decided in `wal`; the disk's work is done by a hand, which is the place where a process, or
+nothing at all, stands for it.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import Final, Protocol, TypeAlias
 import trio
 
 from raft.clock import ClockReading
-from raft.disk import Disk, Step
+from raft.disk import Step
 from raft.wal import GroupWrite, LogFailed, Wal
+from raft.wal_hand import Hand
 
 INBOX_MAX: Final = 4096
 BATCH_WRITES_MAX: Final = 4096
@@ -21,29 +24,6 @@ MARK_AFTER_S: Final = 0.1  # M-12
 CLOCKS_EVERY_S: Final = 10.0  # M-22
 
 Report: TypeAlias = Callable[[], None]
-
-
-class Hand(Protocol):
-    """Does the disk's work: one call a batch, one at a time."""
-
-    async def carry_out(self, steps: Sequence[Step]) -> None:
-        """As Disk.carry_out; does not return early when cancelled. Raises OSError."""
-
-    async def aclose(self) -> None: ...
-
-
-class InlineHand:
-    """Does the work at once, in this thread: for simulations and for tests on trio's mock clock."""
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-
-    async def carry_out(self, steps: Sequence[Step]) -> None:
-        await trio.lowlevel.cancel_shielded_checkpoint()  # others must run too while the log is busy
-        self._disk.carry_out(steps)
-
-    async def aclose(self) -> None:
-        pass
 
 
 class LogObserver(Protocol):
@@ -96,7 +76,8 @@ class LogWriter:
         return self._receive.statistics().current_buffer_used
 
     def submit_nowait(self, write: GroupWrite, report: Report) -> None:
-        """Write this with the next batch; `report` is called on the loop when it is durable, and must neither block nor raise.
+        """Write this with the next batch; `report` is called on the loop when it is durable, and must neither block nor
+        raise.
 
         Raises trio.WouldBlock when the inbox is full, LogFailed when the log has stopped.
         """
@@ -117,7 +98,8 @@ class LogWriter:
         self._inbox.close()
 
     async def run(self) -> None:
-        """Write until `stop`. Raises LogFailed when the disk failed: nothing of that batch was reported, nothing more will be.
+        """Write until `stop`. Raises LogFailed when the disk failed: nothing of that batch was reported, nothing more
+        will be.
 
         Cancelled, it ends after the batch that is being written.
         """

@@ -1,10 +1,12 @@
 """The node's one write-ahead log, shared by all its groups (M-10 to M-14, cluster page section 12).
 
-`Wal` decides what to write where, and keeps in memory where each entry stands. It awaits nothing and starts no thread. A batch goes in three
-moves: `begin` says which steps the disk must do, somebody carries them out, `finish` notes that they are done; `write` is all three for callers
-that may block. Between begin and finish nothing else may be written, but entries can be read and released.
+`Wal` decides what to write where, and keeps in memory where each entry stands. It awaits nothing and starts no thread.
+A batch goes in three moves: `begin` says which steps the disk must do, somebody carries them out, `finish` notes that
+they are done; `write` is all three for callers that may block. Between begin and finish nothing else may be written,
+but entries can be read and released.
 
-What a batch, a record and a segment look like: `wal_format`. What a restart makes of them: `wal_recovery`. Which segments can go: `wal_space`.
+What a batch, a record and a segment look like: `wal_format`. What a restart makes of them: `wal_recovery`. Which
+segments can go: `wal_space`.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class GroupWrite(msgspec.Struct, frozen=True, gc=False):
 
     entries replace all that the log holds from the first of them on. previous_term: term of the entry before the first.
     clock_us: the group's clock now; 0 when unknown or only a weak guess, so that what was recorded of it before stays.
-    restart_after: forget all entries, the log goes on behind this index, which has previous_term: a snapshot was installed (M-61).
+    restart_after: forget all entries, the log goes on behind this index, which has previous_term: a snapshot was
+    installed (M-61).
     """
 
     life: int
@@ -83,7 +86,9 @@ class _Record(NamedTuple):
 
 
 class Wal:
-    """See the module. Every method that asks for steps or does IO raises LogFailed once any write or fsync has failed (CL-126)."""
+    """See the module. Every method that asks for steps or does IO raises LogFailed once any write or fsync has failed
+    (CL-126).
+    """
 
     def __init__(self, directory: str, disk: Disk, identity: bytes, segment_bytes: int, log: RecoveredLog) -> None:
         self._directory = directory
@@ -98,7 +103,7 @@ class Wal:
         self._in_flight: list[_Record] | None = None
         self._flight_bytes, self._flight_floor, self._flight_clock = 0, log.floor, log.reading
         self._unnamed = True  # recovery synced the tail, but no mark says so yet
-        self._tidying: tuple[int, int] | None = None  # position of the next segment's first batch (0: none), segments that go
+        self._tidying: tuple[int, int] | None = None  # where the next segment's first batch goes (0: none), new floor
         self._forgotten: list[int] = []
         self._use_segment(log.active_segment, log.begin_position, log.end_position)
 
@@ -114,8 +119,9 @@ class Wal:
     ) -> tuple[Wal, Recovered]:
         """Recover the log in `directory`, or begin one.
 
-        identity: 16 random bytes of the data directory; a segment from any other is refused. must_exist: the data directory is not
-        new, so a log that is gone is damage. Blocks for as long as reading the whole log takes. Raises Damaged, OSError.
+        identity: 16 random bytes of the data directory; a segment from any other is refused. must_exist: the data
+        directory is not new, so a log that is gone is damage. Blocks for as long as reading the whole log takes. Raises
+        Damaged, OSError.
         """
         must(len(identity) == IDENTITY_BYTES, "an identity of the wrong length", identity=identity)
         must(segment_bytes >= SEGMENT_BYTES_MIN, "segments too small", segment_bytes=segment_bytes)
@@ -124,7 +130,8 @@ class Wal:
         is_new = log is None
         if log is None:
             if must_exist:
-                raise Damaged(f"{directory}/{segment_name(1)}", 0, "the log is gone, though the data directory is not new")
+                path = f"{directory}/{segment_name(1)}"
+                raise Damaged(path, 0, "the log is gone, though the data directory is not new")
             log = _first_segment(str(directory), identity, segment_bytes)
         disk.carry_out(log.steps)
         wal = cls(str(directory), disk, identity, segment_bytes, log)
@@ -159,7 +166,8 @@ class Wal:
         end = self._add(frames, mark_body(self._position, floor, clock), self._position)
         for group, run in self._space.runs_to_copy(self._active):
             body = self._copy_of(group, run)
-            records.append(_Record(RecordKind.COPY, group.life, run.first_index, run.last_index, self._place(end), len(body) + CRC.size, None))
+            size, place = len(body) + CRC.size, self._place(end)
+            records.append(_Record(RecordKind.COPY, group.life, run.first_index, run.last_index, place, size, None))
             end = self._add(frames, body, end)
         last_indexes: dict[int, int] = {}
         for write in writes:
@@ -195,10 +203,12 @@ class Wal:
     def fail(self, error: OSError) -> LogFailed:
         """A step failed: the log is poisoned for good. Returns what to raise."""
         self._failure = self._failure or error
-        return LogFailed(f"{self._path}: {self._failure}: nothing more is written until a restart has read what the disk holds")
+        return LogFailed(f"{self._path}: {self._failure}: nothing is written until a restart has read what the disk has")
 
     def tidy(self) -> list[Step]:
-        """What may follow a batch: the next segment when this one is full, the removal of those nobody needs. Empty most times."""
+        """What may follow a batch: the next segment when this one is full, the removal of those nobody needs. Empty
+        most times.
+        """
         self._check_usable()
         must(self._in_flight is None and self._tidying is None, "tidied in the middle of a batch")
         space, begin = self._space, 0
@@ -232,7 +242,9 @@ class Wal:
     # -- the same for callers that may block
 
     def write(self, writes: Sequence[GroupWrite], clock: ClockReading) -> None:
-        """Make these writes durable: one write, one fdatasync. Raises LogFailed, and then nothing is known of any of them."""
+        """Make these writes durable: one write, one fdatasync. Raises LogFailed, and then nothing is known of any of
+        them.
+        """
         self._carry_out(self.begin(writes, clock))
         self.finish()
         steps = self.tidy()
@@ -268,7 +280,8 @@ class Wal:
             self._forgotten.append(life)
 
     def read(self, life: int, first_index: int, last_index: int, max_bytes: int) -> list[Entry]:
-        """Entries first_index to last_index of a group, fewer when their data would pass max_bytes; the first comes in any case.
+        """Entries first_index to last_index of a group, fewer when their data would pass max_bytes; the first comes in
+        any case.
 
         Reads files: from the page cache when they are young. Raises Damaged, LogFailed, OSError.
         """
@@ -325,13 +338,15 @@ class Wal:
         if write.restart_after is not None:
             kind, last, previous = RecordKind.RESTART, write.restart_after, write.restart_after
         first = entries[0].index if entries else last + 1
-        must(previous < first <= last + 1, "entries that do not continue the log", life=life, first=first, last=last, previous=previous)
+        must(previous < first <= last + 1, "entries that do not continue the log",
+             life=life, previous=previous, first=first, last=last)  # fmt: skip
         if entries:
             last = first + len(entries) - 1
-            must(entries[-1].index == last, "entries with a gap between them", life=life, first=first, last=entries[-1].index)
-        must(group is None or write.hard_state.term >= group.hard_state.term, "a term went back", life=life, term=write.hard_state.term)
+            must(entries[-1].index == last, "entries with a gap between them", life=life, first=first, last=last)
+        term = write.hard_state.term
+        must(group is None or term >= group.hard_state.term, "a term went back", life=life, term=term)
         last_indexes[life] = last
-        state = (write.hard_state.term, write.hard_state.voted_for, write.hard_state.commit_index)
+        state = (term, write.hard_state.voted_for, write.hard_state.commit_index)
         body = group_body(kind, life, state, write.previous_term, first, entries, write.clock_us, write.clock_offset_us)
         return _Record(kind, life, first, last, self._place(position), len(body) + CRC.size, write), body
 
@@ -377,7 +392,9 @@ class _Window:
         self._buffer = b""
 
     def entries(self, run: Run, life: int, first_index: int, last_index: int) -> list[Entry]:
-        """Entries first_index to last_index, which must lie within the run. Raises Damaged when its record is not what was written."""
+        """Entries first_index to last_index, which must lie within the run. Raises Damaged when its record is not what
+        was written.
+        """
         path = f"{self._directory}/{segment_name(run.segment)}"
         offset = run.position - self._position
         if run.segment != self._segment or offset < 0 or offset + run.size_bytes > len(self._buffer):
@@ -389,9 +406,11 @@ class _Window:
             raise Damaged(path, run.position, "a record fails its checksum")
         head = GroupRecord._make(GROUP.unpack_from(self._buffer, offset))
         entries = entries_of(self._buffer[offset : offset + run.size_bytes], head)
-        if entries is None or head.life != life or not head.first_index <= first_index <= last_index < head.first_index + head.entry_count:
-            raise Damaged(path, run.position, f"the record does not hold entries {first_index} to {last_index} of group {life}")
-        return entries[first_index - head.first_index : last_index - head.first_index + 1]
+        begin, end = first_index - head.first_index, last_index - head.first_index + 1
+        if entries is None or head.life != life or not 0 <= begin < end <= head.entry_count:
+            what = f"the record does not hold entries {first_index} to {last_index} of group {life}"
+            raise Damaged(path, run.position, what)
+        return entries[begin:end]
 
 
 def _first_segment(directory: str, identity: bytes, segment_bytes: int) -> RecoveredLog:

@@ -1,4 +1,5 @@
-"""The bytes of the log (M-11, M-12): what a segment and its records look like. Which record is written when does not belong here.
+"""The bytes of the log (M-11, M-12): what a segment and its records look like. Which record is written when does not
+belong here.
 
 A segment is a file `segment-<number>.log`:
 
@@ -11,8 +12,9 @@ A batch is a MARK (what was synced before it, when it was written) and the recor
 
     version u8, kind u8, zero u16, length u32, fields and payload, crc u32
 
-with the CRC over all before it and over the directory's identity, the segment's number and the position: a record that stands where it was not
-written is as bad as one whose bits changed. All integers are little endian; a zero where a version should stand is room not yet written.
+with the CRC over all before it and over the directory's identity, the segment's number and the position: a record that
+stands where it was not written is as bad as one whose bits changed. All integers are little endian; a zero where a
+version should stand is room not yet written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Where the entries of each group stand in the log, in memory: one row of numbers a record, no payloads. No file is touched here.
+"""Where the entries of each group stand in the log, in memory: one row of numbers a record, no payloads. No file is
+touched here.
 
-A run is a record, or what is left of one after a truncation or a release: first index, last index, place, bytes. A million one-entry records take
-32 MB. Beside the runs each group keeps what a checkpoint says of it, always packed, so that a new segment begins with one copy of a byte array
-however many groups there are.
+A run is a record, or what is left of one after a truncation or a release: first index, last index, place, bytes. A
+million one-entry records take 32 MB. Beside the runs each group keeps what a checkpoint says of it, always packed, so
+that a new segment begins with one copy of a byte array however many groups there are.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class GroupLog:
         self.clock = _NO_READING  # when clock_us was read
         self._use = use
         self._runs = array("Q")
-        # (index, term): the entries from index on have that term, up to the next fact. Exact for all held and the one before.
+        # (index, term): the entries from index on have that term, up to the next such fact. Exact for all entries held
+        # and for the one before them.
         self._terms: list[tuple[int, int]] = [(0, 0)]
 
     # -- what is held

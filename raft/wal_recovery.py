@@ -1,10 +1,13 @@
-"""From the files of the log to what they say (M-12, CL-122 to CL-125): either all that was synced is found, or Damaged says where it is not.
+"""From the files of the log to what they say (M-12, CL-122 to CL-125): either all that was synced is found, or Damaged
+says where it is not.
 
-Recovery changes nothing on disk. It returns the steps that make the log fit to be written on: the torn tail cut, leftovers removed.
+Recovery changes nothing on disk. It returns the steps that make the log fit to be written on: the torn tail cut,
+leftovers removed.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from raft.clock import ClockReading
@@ -65,7 +68,9 @@ class Recovered(NamedTuple):
 
 
 class RecoveredGroup(NamedTuple):
-    """One group as the log has it. Entries are read in slices with `Wal.read`: they may be more than memory should hold twice."""
+    """One group as the log has it. Entries are read in slices with `Wal.read`: they may be more than memory should hold
+    twice.
+    """
 
     life: int
     hard_state: HardState
@@ -89,7 +94,7 @@ def recover(disk: Disk, directory: str, identity: bytes) -> RecoveredLog | None:
     numbers = sorted(number for name in names if (number := segment_number(name)) is not None)
     if not numbers:
         return None
-    for before, after in zip(numbers, numbers[1:], strict=False):
+    for before, after in pairwise(numbers):
         if after != before + 1:
             raise Damaged(f"{directory}/{segment_name(before + 1)}", 0, "the segment is missing")
     recovery = _Recovery(disk, directory, identity, last_segment=numbers[-1])
@@ -156,14 +161,15 @@ class _Recovery:
             group.keep_gapless(self._floor)
             group.pack_row(self._groups.rows)
         return RecoveredLog(
-            self._groups, last, next_sector(scan.position), self._begin_position, self._floor, self._sizes, self._reading, torn, steps
-        )
+            self._groups, last, next_sector(scan.position), self._begin_position, self._floor, self._sizes,
+            self._reading, torn, steps,
+        )  # fmt: skip
 
     def _join(self, before: Scan, number: int, checkpoint: Checkpoint) -> None:
         """The segment before this one must end where this one says, and say that it has a successor."""
         if before.position != checkpoint.previous_end:
-            what = before.flaw or "the records end"
-            raise Damaged(before.path, before.position, f"{what}, though all before byte {checkpoint.previous_end} was synced")
+            what = f"{before.flaw or 'the records end'}, though all before byte {checkpoint.previous_end} was synced"
+            raise Damaged(before.path, before.position, what)
         if self._is_sealed:
             return
         if number != self._last_segment:
@@ -197,8 +203,9 @@ class _Recovery:
 
     def _take(self, kind: int, scan: Scan, segment: int, offset: int, length: int) -> None:
         if kind == RecordKind.MARK:
-            if self._unsealed is not None:
-                raise Damaged(self._unsealed.path, self._unsealed.position, self._unsealed.flaw or "the seal is missing")
+            before = self._unsealed
+            if before is not None:
+                raise Damaged(before.path, before.position, before.flaw or "the seal is missing")
             mark = Mark._make(MARK.unpack_from(scan.buffer, offset))
             self._floor = max(self._floor, mark.floor)
             self._reading = ClockReading(mark.boot_id, mark.boottime_us, mark.wall_us)
@@ -221,11 +228,13 @@ class _Recovery:
         first, last = head.first_index, head.first_index + head.entry_count - 1
         if kind == RecordKind.COPY:
             if last > group.last_index:
-                raise Damaged(scan.path, scan.position, f"a copy of entry {last} of group {group.life}, which ends at {group.last_index}")
+                what = f"a copy of entry {last} of group {group.life}, which ends at {group.last_index}"
+                raise Damaged(scan.path, scan.position, what)
             group.move(first, last, place, head.length)
         else:
             if first > group.last_index + 1:
-                raise Damaged(scan.path, scan.position, f"entry {first} of group {group.life} follows {group.last_index}")
+                what = f"entry {first} of group {group.life} follows {group.last_index}"
+                raise Damaged(scan.path, scan.position, what)
             group.append(first, last, place, head.length)
         group.note_term(first - 1, head.previous_term)
         if head.first_term == head.last_term:

@@ -1,4 +1,6 @@
-"""Reading one segment from its beginning, and the steps that begin, end and remove one. What its records mean does not belong here."""
+"""Reading one segment from its beginning, and the steps that begin, end and remove one. What its records mean does not
+belong here.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ _CHECKPOINT_IDENTITY = bytes(IDENTITY_BYTES)  # a checkpoint must be readable be
 class Scan:
     """Reads one segment record by record, a chunk at a time.
 
-    When the records end, `position` is where and `flaw` why; no flaw means room that was never written, or the end of the file.
+    When the records end, `position` is where and `flaw` why; no flaw means room that was never written, or the end of
+    the file.
     """
 
     def __init__(self, disk: Disk, path: str, seed: int, position: int) -> None:
@@ -51,7 +54,9 @@ class Scan:
         self._buffer_position = position
 
     def records(self) -> Iterator[tuple[int, int, int]]:
-        """Kind, offset in `buffer` and length of each sound record; `position` is the record's while it is being looked at."""
+        """Kind, offset in `buffer` and length of each sound record; `position` is the record's while it is being looked
+        at.
+        """
         while True:
             offset = self._fill(SECTOR_BYTES)
             if offset >= len(self.buffer):
@@ -79,7 +84,9 @@ class Scan:
             self.position += length
 
     def highest_synced(self) -> tuple[int, bool]:
-        """The highest position that any mark behind `position` names as synced, and whether anything at all stands there."""
+        """The highest position that any mark behind `position` names as synced, and whether anything at all stands
+        there.
+        """
         named, anything = 0, False
         at = next_sector(self.position)
         anything = bool(self._disk.read(self.path, self.position, at - self.position).strip(b"\0"))
@@ -115,7 +122,9 @@ class Scan:
 
 
 def read_checkpoint(disk: Disk, path: str, segment: int, identity: bytes) -> tuple[Checkpoint, bytes]:
-    """The checkpoint at the beginning of a segment, as fields and as bytes. Raises Damaged: it was synced before the file got its name."""
+    """The checkpoint at the beginning of a segment, as fields and as bytes. Raises Damaged: it was synced before the
+    file got its name.
+    """
     magic = disk.read(path, 0, len(MAGIC))
     if magic != MAGIC:
         raise Damaged(path, 0, f"this is no segment of the log: it begins with {magic!r}")
@@ -125,13 +134,16 @@ def read_checkpoint(disk: Disk, path: str, segment: int, identity: bytes) -> tup
             break
         head = Checkpoint._make(CHECKPOINT.unpack_from(scan.buffer, offset))
         if head.identity != identity:
-            raise Damaged(path, CHECKPOINT_POSITION, f"this segment belongs to another directory ({head.identity.hex()})")
+            what = f"this segment belongs to another directory ({head.identity.hex()})"
+            raise Damaged(path, CHECKPOINT_POSITION, what)
         return head, scan.buffer[offset : offset + length]
     raise Damaged(path, scan.position, f"the segment's checkpoint does not parse: {scan.flaw or 'it is missing'}")
 
 
 def begin_steps(directory: str, segment: int, checkpoint: bytes, size_bytes: int) -> tuple[list[Step], int]:
-    """Make a segment that either is there with its checkpoint synced or, after a crash, is not there; and where its first batch goes."""
+    """Make a segment that either is there with its checkpoint synced or, after a crash, is not there; and where its
+    first batch goes.
+    """
     path, new = f"{directory}/{segment_name(segment)}", f"{directory}/{NEW_NAME}"
     record = sealed_up(checkpoint, CHECKPOINT_POSITION, segment_seed(_CHECKPOINT_IDENTITY, segment))
     end = next_sector(CHECKPOINT_POSITION + len(record))
@@ -154,7 +166,9 @@ def seal_steps(directory: str, segment: int, position: int, identity: bytes) -> 
 
 
 def removal_steps(directory: str, segment: int) -> list[Step]:
-    """Remove a segment so that a crash at any step leaves either the segment, or a name that the next start sweeps (CL-114)."""
+    """Remove a segment so that a crash at any step leaves either the segment, or a name that the next start sweeps
+    (CL-114).
+    """
     name = segment_name(segment)
     retired = f"{directory}/{RETIRED_PREFIX}{name}"
     return [

@@ -1,4 +1,6 @@
-"""Which segments are still needed, and what to copy forward so that one idle group pins none for ever (M-10). No file is touched here."""
+"""Which segments are still needed, and what to copy forward so that one idle group pins none for ever (M-10). No file
+is touched here.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ GAIN_MIN = 10  # copy one byte only when it frees ten: the log is at most about 
 
 
 class Space:
-    """The segments on disk. They go oldest first: their numbers stay without gaps, so that a missing one is noticed (CL-125)."""
+    """The segments on disk. They go oldest first: their numbers stay without gaps, so that a missing one is noticed
+    (CL-125).
+    """
 
     def __init__(self, groups: Groups, floor: int, active: int, segment_bytes: dict[int, int]) -> None:
         self._groups = groups

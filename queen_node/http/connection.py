@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import socket
 import types
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -124,9 +123,15 @@ class Connection:
                 reader.feed(data)
             elif reader.failure is None:
                 return
-            if ready and not await self._answer_all(ready):
-                await self._linger()
-                return
+            answered_count = 0
+            while ready:
+                self.phase = Phase.ANSWERING
+                if not await self._answer(ready.popleft(), more=bool(ready)):
+                    await self._linger()
+                    return
+                answered_count += 1
+                if answered_count % TURN_MAX_REQUESTS == 0:
+                    await trio.lowlevel.checkpoint()
             if reader.failure is not None:
                 await self._refuse(refused_response(reader.failure))
                 return
@@ -136,18 +141,6 @@ class Connection:
                     return
             elif self.phase is not Phase.BODY and not await self._begin_body(reader.current):
                 return
-
-    async def _answer_all(self, ready: deque[Request]) -> bool:
-        """Answer in order what has been read. False: the connection is done."""
-        self.phase = Phase.ANSWERING
-        answered_count = 0
-        while ready:
-            if not await self._answer(ready.popleft(), more=bool(ready)):
-                return False
-            answered_count += 1
-            if answered_count % TURN_MAX_REQUESTS == 0:
-                await trio.lowlevel.checkpoint()
-        return True
 
     def _rest(self) -> None:
         """Note what the connection waits for now."""
@@ -171,7 +164,7 @@ class Connection:
             route.seconds.observe(perf_counter() - began_s)
         close = not request.keep_alive or self._shared.draining.is_set()
         self._put(response, close, request.method == "HEAD")
-        if close or not more or len(self._unsent) >= UNSENT_MAX_BYTES:
+        if (close or not more or len(self._unsent) >= UNSENT_MAX_BYTES) and (self._undelivered or not self._send_now()):
             await self._flush()
         return not close
 
@@ -261,15 +254,17 @@ class Connection:
         if response.on_undelivered is not None:
             self._undelivered.append(response)
 
-    def _send_now(self) -> None:
-        """Hand to the kernel what it takes at once. That the client is gone shows at the next write."""
+    def _send_now(self) -> bool:
+        """Hand to the kernel what it takes at once; True when that is all. A gone client shows at the next write."""
         try:
             sent = self._socket.send(self._unsent)
         except OSError:
-            return
+            return False
         self._unsent = self._unsent[sent:]
-        if not self._unsent:
-            self._undelivered.clear()
+        if self._unsent:
+            return False
+        self._undelivered.clear()
+        return True
 
     async def _flush(self) -> None:
         """Write all answers out. Raises OSError when the client is gone; `run` tells those who have to know (PA-23)."""
@@ -277,8 +272,7 @@ class Connection:
             return
         if self._undelivered and self._client_has_gone():
             raise BrokenPipeError("the client closed before its answer")
-        self._send_now()
-        if self._unsent:
+        if not self._send_now():
             await self._write_slowly()
 
     async def _write_slowly(self) -> None:
@@ -383,7 +377,7 @@ def _answer_for(error: Exception, request: Request) -> Response:
 
 @types.coroutine
 def _telling_when_it_waits(
-    running: Coroutine[Any, Any, Response], waits: Callable[[], None],
+    running: Coroutine[Any, Any, Response], waits: Callable[[], object],
 ) -> Generator[Any, Any, Response]:
     """Run a coroutine and call `waits` before it is suspended for the first time.
 

@@ -50,14 +50,13 @@ class Peer(Protocol):
 class Request:
     """One request, complete with its body.
 
-    method: as sent ("GET"). raw_path, raw_query: bytes as sent, without the "?" between them. headers: by lower-case
-    name; of one sent twice the last counts. params: captured parts of the path, still raw. route: what answers it.
-    keep_alive: whether the client lets the connection live on.
+    method: as sent ("GET"). raw_path, raw_query: bytes as sent, without the "?" between them. params: captured parts of
+    the path, still raw. route: what answers it. keep_alive: whether the client lets the connection live on.
     """
 
     __slots__ = (
-        "_peer", "_query", "_segments",
-        "body", "headers", "keep_alive", "method", "params", "raw_path", "raw_query", "route",
+        "_headers", "_lowered", "_peer", "_query", "_segments",
+        "body", "keep_alive", "method", "params", "raw_path", "raw_query", "route",
     )
 
     def __init__(
@@ -72,7 +71,8 @@ class Request:
         self.method = method
         self.raw_path = raw_path
         self.raw_query = raw_query
-        self.headers: Mapping[bytes, bytes] = {} if headers is None else headers
+        self._headers = headers
+        self._lowered: dict[bytes, bytes] | None = None
         self.body = body
         self.keep_alive = True
         self.params: Mapping[str, bytes] = _NO_PARAMS
@@ -82,8 +82,10 @@ class Request:
         self._segments: tuple[bytes, ...] | None = None
 
     def header(self, name: bytes) -> bytes | None:
-        """Value of a header by its lower-case name; None when it was not sent."""
-        return self.headers.get(name)
+        """Value of a header by its lower-case name; None when it was not sent. Of a name sent twice the last counts."""
+        if self._lowered is None:
+            self._lowered = {name.lower(): value for name, value in self._headers.items()} if self._headers else {}
+        return self._lowered.get(name)
 
     @property
     def segments(self) -> tuple[bytes, ...]:

@@ -24,11 +24,12 @@ class RequestReader:
     """The parser of one connection.
 
     ready: complete requests, oldest first. current: one whose head is complete and whose body is not. failure: why
-    no more can be read. in_head: bytes of a head have come and not yet all.
+    no more can be read. in_head: bytes of a head have come and not yet all (right behind a complete request: seen from its
+    target on, so that no callback a request is spent on it).
     """
 
     __slots__ = (
-        "_body", "_body_bytes", "_fed_bytes", "_headers", "_parser", "_peer", "_url",
+        "_body", "_body_bytes", "_fed_bytes", "_head_checked", "_headers", "_parser", "_peer", "_url",
         "current", "expects_continue", "failure", "in_head", "max_body_bytes", "on_header", "ready",
     )
 
@@ -46,6 +47,7 @@ class RequestReader:
         self._body: list[bytes] = []
         self._body_bytes = 0  # of the current request
         self._fed_bytes = 0  # since the current request or its head began, by whole reads
+        self._head_checked = False
         self._parser = httptools.HttpRequestParser(self)
 
     @property
@@ -55,7 +57,7 @@ class RequestReader:
 
     def feed(self, data: bytes) -> None:
         """Take in bytes as they were read. Never raises; after a `failure` the bytes are dropped."""
-        while self.failure is None:
+        while data and self.failure is None:
             try:
                 self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
@@ -66,15 +68,19 @@ class RequestReader:
                     return
                 data = data[upgrade.args[0] :]
                 self._parser = httptools.HttpRequestParser(self)
-                if data:
-                    continue
+                continue
             except httptools.HttpParserCallbackError:
                 raise  # a fault of ours, not of the client
             except httptools.HttpParserError as error:
                 if not (self.ready and not self.ready[-1].keep_alive):  # what follows a last request is nobody's
                     self.failure = self.failure or Refused(BAD_HTTP, f"not a well-formed HTTP request: {error}")
                 return
-            if self.in_head or self.current is not None:
+            if self.current is not None:
+                if not self._head_checked:
+                    self._check_head()
+                self._check_unfinished(len(data))
+            elif self._url or self._headers or not self.ready:
+                self.in_head = True
                 self._check_unfinished(len(data))
             return
 
@@ -85,33 +91,29 @@ class RequestReader:
 
     # --- called by the parser
 
-    def on_message_begin(self) -> None:
-        self.in_head = True
-
     def on_url(self, url: bytes) -> None:
         self._url += url  # split when the read ended within it
 
     def on_headers_complete(self) -> None:
         parser, headers, url = self._parser, self._headers, self._url
-        lowered = {name.lower(): value for name, value in headers.items()}
-        headers.clear()
-        self._url = b""
-        self.in_head = False
         path, _, query = url.partition(b"?")
         if not path.startswith(b"/"):
             path = _without_authority(path)
         method = parser.get_method()
-        request = Request(_METHODS.get(method) or method.decode("ascii"), path, query, lowered, b"", self._peer)
-        # A client of HTTP/1.0 expects a word that we never say before it reuses a connection.
-        request.keep_alive = parser.should_keep_alive() and (
-            b"connection" not in lowered or parser.get_http_version() != "1.0"
-        )
-        self.current = request
+        request = Request(_METHODS.get(method) or method.decode("ascii"), path, query, headers.copy(), b"", self._peer)
+        request.keep_alive = parser.should_keep_alive()
+        if (b"Connection" in headers or b"connection" in headers) and parser.get_http_version() == "1.0":
+            request.keep_alive = False  # such a client reuses a connection only after a word that we never say
+        headers.clear()
+        self._url = b""
+        self.in_head = False
+        self._head_checked = False
         self._fed_bytes = 0
-        if b"content-length" in lowered or b"transfer-encoding" in lowered:
-            self._check_body_by_head(lowered)
+        self.current = request
 
     def on_body(self, piece: bytes) -> None:
+        if not self._head_checked:
+            self._check_head()
         if self.failure is None:
             self._body.append(piece)
             self._body_bytes += len(piece)
@@ -125,7 +127,8 @@ class RequestReader:
             return
         if self._body_bytes:
             self._take_body(request)
-        self._headers.clear()  # trailers: never headers, or they would slip past a trusted front
+        if self._headers:
+            self._headers.clear()  # trailers: never headers, or they would slip past a trusted front
         self._fed_bytes = 0
         self.ready.append(request)
 
@@ -136,18 +139,23 @@ class RequestReader:
         self._body.clear()
         self._body_bytes = 0
 
-    def _check_body_by_head(self, headers: dict[bytes, bytes]) -> None:
-        length = headers.get(b"content-length")
+    def _check_head(self) -> None:
+        """What a head says of the body that follows. Most requests have none, or none by their first read's end."""
+        self._head_checked = True
+        request = self.current
+        if request is None:
+            return
+        length = request.header(b"content-length")
         if length is not None and int(length) > self.max_body_bytes:
             self._refuse_body(length.decode("ascii"))
-        elif headers.get(b"content-encoding", b"identity").lower() != b"identity" and length != b"0":
+        elif (request.header(b"content-encoding") or b"identity").lower() != b"identity":
             self.failure = Refused(ENCODED_BODY)  # PU-63
-        self.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
+        self.expects_continue = (request.header(b"expect") or b"").lower() == b"100-continue"
 
     def _check_unfinished(self, read_bytes: int) -> None:
         """Bound what a request may take up that does not end: a head, or the framing and trailers of a chunked body."""
         self._fed_bytes += read_bytes
-        if self.in_head:
+        if self.current is None:
             if self._fed_bytes > HEAD_MAX_BYTES:
                 self.failure = self.failure or Refused(HEAD_TOO_LARGE, limit=HEAD_MAX_BYTES, got=self._fed_bytes)
         elif self._fed_bytes > self.max_body_bytes + FRAMING_MAX_BYTES:

@@ -5,8 +5,9 @@ owner's own row, which is how the calendar is also found by owner: an owner is r
 
 A scan that began at the first key of a kind would walk over the tombstones of all that ever fired, and every tick
 would be slower than the one before. So `Store.positions` holds, for each kind, a key below which nothing stands. It
-is only a hint: a fresh Store has none and begins at the beginning, a scan raises it, an earlier put lowers it. A key
-of full length is a row known to stand there, which makes `earliest` free between fires.
+is only a hint: a scan raises it, an earlier put lowers it. A key of full length is a row known to stand there, which
+makes `earliest` free between fires. After a restart a scan begins at the floor, if the kind keeps one (`set_floor`):
+walking over 300,000 tombstones took 160 ms.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ Deadline = tuple[int, int, bytes]
 _AT = len(CALENDAR) + 1  # where `at` begins in a key: behind the calendar's kind
 _KEY_BYTES = _AT + 16
 _JUST_ABOVE = b"\x00"  # key + this: the least key above key
+_FLOOR = CALENDAR + b"\x00"  # calendar kind -> the beginning of a key: nothing of that kind stands below
 
 
 def put(store: Store, kind: bytes, at_us: int, sequence: int, owner: bytes) -> None:
@@ -39,10 +41,19 @@ def remove(store: Store, kind: bytes, at_us: int, sequence: int) -> None:
         store.positions[kind] = key + _JUST_ABOVE
 
 
+def set_floor(store: Store, kind: bytes, at_us: int, sequence: int) -> None:
+    """Keep, as a row, where a scan begins after a restart: nothing stands below this place, nor will ever again.
+
+    Only for kinds whose deadlines are never filed below the stamp of their entry.
+    """
+    # The last byte is left out: a position of full length would claim that a row stands there.
+    store.put(_FLOOR + kind, two_u64(at_us, sequence)[:-1])
+
+
 def due(store: Store, kind: bytes, now_us: int, at_most: int) -> list[Deadline]:
     """Deadlines with at_us <= now_us, earliest first, ties by sequence; at most `at_most`, which is at least 1."""
     end = CALENDAR + kind + u64(now_us + 1)  # shorter than a row's key, so no position that claims a row
-    start = store.positions.get(kind, CALENDAR + kind)
+    start = _position(store, kind)
     if start >= end:
         return []
     found = store.scan(start, end, at_most)
@@ -55,7 +66,7 @@ def earliest(store: Store, kind: bytes) -> int | None:
 
     Costs a look-up in memory unless the earliest row was struck since the last call.
     """
-    position = store.positions.get(kind, CALENDAR + kind)
+    position = _position(store, kind)
     if len(position) != _KEY_BYTES:
         end = after(CALENDAR + kind)
         found = store.first(position, end) if position < end else None
@@ -63,3 +74,8 @@ def earliest(store: Store, kind: bytes) -> int | None:
         if found is None:
             return None
     return read_two_u64(position, _AT)[0]
+
+
+def _position(store: Store, kind: bytes) -> bytes:
+    position = store.positions.get(kind)
+    return position if position is not None else CALENDAR + kind + (store.get(_FLOOR + kind) or b"")

@@ -130,7 +130,7 @@ def _schedule(
     """
     _op, queue, key, delay_ms, txn, message_id, payload, payload_flags, partition, producer_sub = operation
     store, now_us = step.store, step.now_us
-    deliver_at_us = now_us + delay_ms * 1000
+    deliver_at_us = now_us + max(0, delay_ms) * 1000
     own_key = timer_key(queue, key)
     stored = store.get(own_key)
     verdict, created_at_us, was_pending = Verdict.SCHEDULED, now_us, 0
@@ -205,7 +205,11 @@ def apply_fire(step: Step, command: Sequence[Any]) -> tuple[bool]:
         store.delete(own_key)
         gone += 1
     _count(store, -gone)
-    return (taken < len(due),)
+    more = taken < len(due)
+    if taken:
+        # Whatever is filed later is due at its entry's stamp or after it, and behind what stands there already.
+        calendar.set_floor(store, CALENDAR_TIMERS, *(due[taken][:2] if more else (step.now_us, 0)))
+    return (more,)
 
 
 def next_deadline_us(store: Store) -> int | None:
@@ -275,7 +279,7 @@ def _keep_refused(
                 attempts=attempts, producer_sub=timer.producer_sub, created_at_us=created_at_us)
             tally.timer_dead_letters += 1
             return False
-    retry_at_us = step.now_us + backoff_ms * 1000
+    retry_at_us = step.now_us + max(1, backoff_ms) * 1000  # at once would be below the floor, and in this very step
     row, apart = pack_in_backoff(
         timer._replace(updated_at_us=step.now_us, attempts=attempts, last_error=refusal))
     store.put(timer_key(timer.queue, timer.key), pack_place(retry_at_us, sequence, created_at_us, apart))

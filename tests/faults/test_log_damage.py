@@ -36,10 +36,10 @@ async def test_a_record_torn_before_its_fsync_is_cut(node: NodeProcess, seed: in
     """M-12: the node dies between write and fsync, and the disk holds only a part of what was written."""
     campaign = Campaign(node, seed, SHAPE, again=again)
     await campaign.begin()
-    async with campaign.load():
-        await campaign.world.wait_for_calls(200)
-    assert await trio.to_thread.run_sync(node.stop) == 0, node.log_tail()
     for tear in (_cut_tail, _zero_sector, _flip_tail):
+        async with campaign.load():
+            await campaign.world.wait_for_calls(200)
+        assert await trio.to_thread.run_sync(node.stop) == 0, node.log_tail()
         count = campaign.dice.randint(20, 200)
         await trio.to_thread.run_sync(node.launch, {"QUEEN_TEST_CRASH_AT": f"wal.after_write:{count}"})
         campaign.history.outages.append((now_ns(), now_ns()))

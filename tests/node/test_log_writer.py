@@ -1,4 +1,6 @@
-"""The log writer: one batch in flight, reports in order and only of what is durable, an end without loss (M-12, M-14, CL-126, CL-131)."""
+"""The log writer: one batch in flight, reports in order and only of what is durable, an end without loss (M-12, M-14,
+CL-126, CL-131).
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ import trio.testing
 from raft import log_writer
 from raft.clock import SystemTime, read_clocks
 from raft.disk import FileDisk, Reached, Step, WriteAt
-from raft.log_writer import CLOCKS_EVERY_S, MARK_AFTER_S, InlineHand, LogWriter
+from raft.log_writer import CLOCKS_EVERY_S, MARK_AFTER_S, LogWriter
 from raft.wal import LogFailed, Wal
-from raft.wal_process import SHARED_BYTES, ProcessHand
+from raft.wal_hand import InlineHand, ProcessHand
+from raft.wal_process import SHARED_BYTES
 from tests.unit.wal.fake_disk import FakeDisk
 from tests.unit.wal.model import READ_ALL, Model, clock, open_wal, write
 
@@ -97,7 +100,8 @@ async def test_a_batch_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     writer.stop()
     await writer.run()
     assert told == list(range(len(sizes)))
-    assert [(count, size) for count, _, size in figures.batches] == [(3, 30), (2, 610), (1, 600), (1, 5000), (1, 10), (0, 0)]
+    written = [(count, size) for count, _, size in figures.batches]
+    assert written == [(3, 30), (2, 610), (1, 600), (1, 5000), (1, 10), (0, 0)]
 
 
 async def test_stop_writes_all_that_was_submitted(autojump_clock: trio.testing.MockClock) -> None:
@@ -194,16 +198,14 @@ async def test_an_idle_log_writes_a_mark_and_then_its_clocks(autojump_clock: tri
     """M-12: after 100 ms it names what is synced. M-22: every 10 s it records the clocks."""
     disk, told = FakeDisk(), list[int]()
     wal, _ = open_wal(disk)
-    writer = LogWriter(wal, InlineHand(disk), lambda: clock(int(trio.current_time())))
     began_at = trio.current_time()
     at: list[float] = []
 
-    def wrote(*_: object) -> None:
-        at.append(round(trio.current_time() - began_at, 3))
+    class Times(Figures):
+        def wrote(self, write_count: int, entry_count: int, data_bytes: int, seconds: float) -> None:
+            at.append(round(trio.current_time() - began_at, 3))
 
-    figures = Figures()
-    figures.wrote = wrote  # type: ignore[method-assign]
-    writer = LogWriter(wal, InlineHand(disk), lambda: clock(int(trio.current_time())), figures)
+    writer = LogWriter(wal, InlineHand(disk), clock, Times())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
         await trio.sleep(1)

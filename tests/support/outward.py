@@ -99,7 +99,9 @@ class Outward:
             self.store, queue=queue.encode(), group=group.encode(),
             partition=None if partition is None else partition.encode(), now_us=self.now_us)
 
-    def pop(self, *, queue: str = "orders", group: str = QM, partition: str | None = None, **asked: Any) -> Popped | None:
+    def pop(
+        self, *, queue: str = "orders", group: str = QM, partition: str | None = None, **asked: Any,
+    ) -> Popped | None:
         """Propose a pop as a leader does: only if it is worth it, and again while it is."""
         command = self.pop_command(queue=queue, group=group, partition=partition, **asked)
         for _ in range(PROPOSALS_MAX):
@@ -167,7 +169,8 @@ class Outward:
 def got(popped: Popped | None) -> list[Got]:
     """What a pop's answer delivers, to be read by people."""
     return [] if popped is None else [
-        Got(claim.partition.decode(), claim.first_offset, [transaction_id_of(stored).decode() for stored in claim.messages],
-            claim.attempt)
+        Got(
+            claim.partition.decode(), claim.first_offset,
+            [transaction_id_of(stored).decode() for stored in claim.messages], claim.attempt)
         for claim in popped.claims
     ]

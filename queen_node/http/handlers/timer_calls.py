@@ -3,7 +3,7 @@
 Two readers, one set of rules. `read_quickly` takes what clients send: one typed pass, nothing looked at twice. What it
 does not take as it stands (a wrong field, but also a harmless unknown one) goes to `ExactCall`, which knows which
 refusal comes first and says which operation and which field it means. Measured for 100 operations with payloads of 200
-bytes: 2.7 µs an operation against 9.3 µs.
+bytes: 3.6 µs an operation against 11 µs.
 """
 
 from __future__ import annotations
@@ -97,12 +97,10 @@ class Call:
     def take(self, op: Op) -> None:
         """Check the next operation's values and add it. Raises Refused, which names it by its index."""
         index = len(self.operations)
-        queue, key, name = op.queue.encode(), op.timerKey.encode(), (op.queue, op.timerKey)
-        if not queue:
-            raise Refused(errors.TIMERS_QUEUE_REQUIRED, operation=index)
-        check_name(queue, "queue", index)
-        check_name(key, "timerKey", index)
-        check_lengths(queue, key, b"", index)
+        queue, key = op.queue.encode(), op.timerKey.encode()
+        partition = op.partition.encode() if op.partition and op.op != "cancel" else DEFAULT_PARTITION
+        check_names(queue, key, partition, index)
+        name = op.queue, op.timerKey
         if name in self._seen:
             raise Refused(errors.TIMERS_DUPLICATE_KEY, operation=index, field="timerKey", got=_shown(op.timerKey))
         self._seen.add(name)
@@ -113,9 +111,11 @@ class Call:
         if op.op == "cancel":
             self.operations.append((TimerOp.CANCEL, queue, key, txn))
         else:
-            self.operations.append(self._schedule(index, op, queue, key, txn))
+            self.operations.append(self._schedule(index, op, queue, key, txn, partition))
 
-    def _schedule(self, index: int, op: Op, queue: bytes, key: bytes, txn: bytes | None) -> ScheduleOp:
+    def _schedule(
+        self, index: int, op: Op, queue: bytes, key: bytes, txn: bytes | None, partition: bytes,
+    ) -> ScheduleOp:
         limits, payload = self.limits, op.payload
         if op.delayMs is None:
             raise Refused(errors.TIMERS_DELAY_REQUIRED, operation=index)
@@ -136,11 +136,6 @@ class Call:
         if self._payload_bytes > limits.call_max_bytes:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, "payloads of one call", operation=index,
                           limit=limits.call_max_bytes)
-        partition = DEFAULT_PARTITION
-        if op.partition:
-            partition = op.partition.encode()
-            check_name(partition, "partition", index)
-            check_lengths(queue, key, partition, index)
         if delay_ms == 0:
             self.due_queues.append(queue)
         flag = PayloadFlag.JSON if is_json(payload) else PayloadFlag.RAW
@@ -166,14 +161,24 @@ def is_json(payload: bytes) -> bool:
         return False
 
 
-def check_name(name: bytes, field: str, index: int | None = None) -> None:
-    """Names have no other rules than these: not empty, no NUL (TM-10, TM-25)."""
-    if not name or b"\0" in name:
-        raise Refused(errors.TIMERS_BAD_OP, "empty" if not name else "holds NUL", operation=index, field=field)
+def check_names(queue: bytes, key: bytes, partition: bytes, index: int | None = None) -> None:
+    """The rules of names (TM-10, TM-25): what the push path would refuse is refused before anything is promised."""
+    if (
+        queue and key and len(key) <= KEY_MAX_BYTES and len(queue) + len(partition) <= NAMES_MAX_BYTES
+        and b"\0" not in queue and b"\0" not in key and b"\0" not in partition
+    ):
+        return
+    check_lengths(queue, key, partition, index)
+    if not queue:
+        raise Refused(errors.TIMERS_QUEUE_REQUIRED, operation=index)
+    if not key:
+        raise Refused(errors.TIMERS_BAD_OP, "must not be empty", operation=index, field="timerKey")
+    field = "queue" if b"\0" in queue else "timerKey" if b"\0" in key else "partition"
+    raise Refused(errors.TIMERS_BAD_OP, "must not hold NUL", operation=index, field=field)
 
 
 def check_lengths(queue: bytes, key: bytes, partition: bytes, index: int | None = None) -> None:
-    """The budgets of names: what the push path would refuse is refused before anything is promised (TM-25)."""
+    """The budgets of names (TM-10, TM-25)."""
     if len(key) > KEY_MAX_BYTES:
         raise Refused(errors.TIMERS_NAME_TOO_LONG, "too many bytes", operation=index, field="timerKey",
                       limit=KEY_MAX_BYTES, got=len(key))
@@ -231,10 +236,11 @@ class ExactCall:
     def check_names(self) -> None:
         """Names that are too long, wherever they stand, come before everything else (tenancy-auth.md 2)."""
         for index, fields in enumerate(self._fields):
-            queue, key, partition = (_text(fields, name) or "" for name in ("queue", "timerKey", "partition"))
-            if _text(fields, "op") == "cancel":
-                partition = ""
-            check_lengths(queue.encode(), key.encode(), partition.encode(), index)
+            queue, key, partition = (
+                (_text(fields, name) or "").encode() for name in ("queue", "timerKey", "partition"))
+            if not partition or _text(fields, "op") == "cancel":
+                partition = DEFAULT_PARTITION
+            check_lengths(queue, key, partition, index)
 
     def take_into(self, call: Call) -> Iterator[None]:
         """Read the operations into `call`; yields where the loop may take a turn. Raises Refused."""

@@ -20,8 +20,7 @@ from queen_node.http.handlers.timer_calls import (
     Call,
     ExactCall,
     TimerLimits,
-    check_lengths,
-    check_name,
+    check_names,
     read_in_slices,
     read_quickly,
 )
@@ -210,25 +209,26 @@ def _of_unavailable(unavailable: Unavailable) -> Refusal:
 
 
 def _queue_in_path(request: Request) -> bytes:
-    try:
-        queue = request.text("queue").encode()
-    except BadPath as error:
-        raise Refused(errors.TIMERS_BAD_OP, str(error)) from None
-    check_name(queue, "queue")
-    check_lengths(queue, b"", b"")
+    queue = _in_path(request, "queue")
+    check_names(queue, _ANY_KEY, b"")
     return queue
 
 
 def _names_in_path(request: Request) -> tuple[bytes, bytes]:
     """(queue, key). The key is all that follows the queue, slashes and all, decoded once (TM-3)."""
-    queue = _queue_in_path(request)
+    queue, key = _in_path(request, "queue"), _in_path(request, "timerKey")
+    check_names(queue, key, b"")
+    return queue, key
+
+
+def _in_path(request: Request, name: str) -> bytes:
     try:
-        key = request.text("timerKey").encode()
+        return request.text(name).encode()
     except BadPath as error:
         raise Refused(errors.TIMERS_BAD_OP, str(error)) from None
-    check_name(key, "timerKey")
-    check_lengths(queue, key, b"")
-    return queue, key
+
+
+_ANY_KEY = b"k"  # where a route names no key
 
 
 def _query(request: Request, name: str) -> str | None:

@@ -136,9 +136,10 @@ async def test_a_client_that_does_not_read_its_answer_is_cut_off(mock_clock: Moc
 
 async def test_a_handler_learns_that_its_client_has_gone() -> None:
     """PA-23: by a close and by a reset alike."""
-    gone = trio.Event()
+    parked, gone = trio.Event(), trio.Event()
 
     async def park(request: Request) -> Response:
+        parked.set()
         await request.client_gone()
         gone.set()
         return Response(204)
@@ -147,6 +148,7 @@ async def test_a_handler_learns_that_its_client_has_gone() -> None:
         for reset in (False, True):
             client = await node.client()
             await client.send(b"GET /park HTTP/1.1\r\n\r\n")
+            await parked.wait()
             await wait_all_tasks_blocked()
             assert not gone.is_set()
             if reset:
@@ -154,7 +156,7 @@ async def test_a_handler_learns_that_its_client_has_gone() -> None:
             await client.stream.aclose()
             with trio.fail_after(PATIENCE_S):
                 await gone.wait()
-            gone = trio.Event()
+            parked, gone = trio.Event(), trio.Event()
 
 
 async def test_pipelined_bytes_do_not_count_as_gone_and_are_kept() -> None:
@@ -271,15 +273,17 @@ async def test_draining_answers_what_is_in_hand_and_closes_the_rest() -> None:
 
 async def test_run_returns_when_the_last_connection_has_ended(mock_clock: MockClock) -> None:
     """CL-131: bounded, whatever a handler does."""
+    begun = trio.Event()
 
     async def never(request: Request) -> Response:
+        begun.set()
         await trio.sleep_forever()
         return Response(200)
 
     async with serving([*OK, Route("GET", "/never", Level.PUBLIC, never)]) as node:
         client = await node.client()
         await client.send(b"GET /never HTTP/1.1\r\n\r\n")
-        await wait_all_tasks_blocked()
+        await begun.wait()
         await node.server.drain(grace_s=30)
         await pass_time(mock_clock, 29)
         assert node.metrics.connections == 1

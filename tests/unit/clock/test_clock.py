@@ -149,7 +149,10 @@ def test_clocks_that_stop_or_go_back_stop_the_group_clock() -> None:
     assert clock.stamp() == first + 3 * SECOND
 
 
-@given(st.lists(st.tuples(st.sampled_from(["pass", "wall", "stamp", "seen", "hear", "lead"]), st.integers(-HOUR, HOUR))))
+happenings = st.sampled_from(["pass", "wall", "stamp", "seen", "hear", "lead"])
+
+
+@given(st.lists(st.tuples(happenings, st.integers(-HOUR, HOUR))))
 def test_stamps_and_seen_stamps_never_fall(events: list[tuple[str, int]]) -> None:
     """M-20: apply takes max(stamp, last), so a leader gives no lower one."""
     machine = FakeMachine()

@@ -334,6 +334,22 @@ def test_answers_of_who_is_no_member_tell_nothing() -> None:
     assert not core.has_ready()
 
 
+def test_an_answer_of_one_follower_does_not_hide_what_another_needs() -> None:
+    """Several messages are taken in before the driver looks: the rejection of 2 is answered though 3 has it all."""
+    core = lead(core_of((1, 2, 3)))
+    core.step(AppendAccepted(2, 1, 1, 1, 0))
+    core.step(AppendAccepted(3, 1, 1, 1, 0))
+    core.propose([b"x"])
+    write(core)
+    core.step(AppendAccepted(3, 1, 1, 2, 0))
+    write(core)
+    core.step(AppendRejected(2, 1, 1, 2, 1, 1, 0))
+    core.step(HeartbeatAnswered(3, 1, 1, 0))
+    assert core.has_ready()
+    (append,) = core.ready().send_now
+    assert isinstance(append, Append) and (append.receiver, append.previous_index) == (2, 1)
+
+
 def test_the_best_successor_holds_most_of_those_who_answered_of_late() -> None:
     """CL-53, CL-54."""
     core = lead(core_of((1, 2, 3, 4)))

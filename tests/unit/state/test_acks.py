@@ -304,7 +304,7 @@ class TestRetries:
 class TestRepeats:
     def test_the_same_ack_is_answered_as_the_first_time(self, node: Outward, claim: Popped) -> None:
         """PA-59, G-Q7: also after the partition went to somebody else."""
-        items = ["m1", ("m2", "dlq"), ("m3", "retry"), "m4"]
+        items: list[tuple[str, str] | str] = ["m1", ("m2", "dlq"), ("m3", "retry"), "m4"]
         first = node.ack(*items, lease=claim)
         assert node.ack(*items, lease=claim) == first
         node.pop()

@@ -52,9 +52,11 @@ def test_a_failure_above_a_retry_spends_nothing() -> None:
     assert rule(CURSOR, {10: R, 11: F}, retries=1, retry_limit=1) == Ruling(9, 10, {}, 1, True)
 
 
-def slow_rule(committed: int, marks: dict[int, int], retries: int, retry_limit: int) -> tuple[int, int | None, set[int], int]:
+def slow_rule(
+    committed: int, marks: dict[int, int], retries: int, retry_limit: int,
+) -> tuple[int, int | None, set[int], int]:
     """Walks up from the cursor, one offset after the other: (reached, stop, filed, retries)."""
-    reached, filed, exhausted, charged = committed, set(), None, False
+    reached, filed, exhausted, charged = committed, set[int](), None, False
     for offset in range(committed + 1, committed + 12):
         status = marks.get(offset)
         if status is None:

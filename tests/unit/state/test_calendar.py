@@ -105,6 +105,23 @@ def test_a_new_store_over_the_same_rows_begins_at_the_beginning() -> None:
     assert calendar.earliest(Store(engine, life=1), CALENDAR_TIMERS) == 7
 
 
+def test_a_floor_is_where_scans_begin_after_a_restart() -> None:
+    """M-7: a position that is kept; else a restart walks over all that ever fired."""
+    engine = Rows()
+    store = Store(engine, life=1)
+    calendar.put(store, CALENDAR_TIMERS, 50, 7, b"row")
+    calendar.set_floor(store, CALENDAR_TIMERS, 50, 7)
+    commit(store)
+    for look in (lambda each: calendar.earliest(each, CALENDAR_TIMERS),
+                 lambda each: calendar.due(each, CALENDAR_TIMERS, 60, 1)[0][0]):
+        engine.starts.clear()
+        assert look(Store(engine, life=1)) == 50
+        assert [start[7:17] for start in engine.starts] == [CALENDAR + CALENDAR_TIMERS + (50).to_bytes(8, "big")]
+    calendar.remove(store, CALENDAR_TIMERS, 50, 7)
+    commit(store)
+    assert calendar.earliest(Store(engine, life=1), CALENDAR_TIMERS) is None
+
+
 times = st.integers(0, 30)
 actions = st.one_of(
     st.tuples(st.just("put"), st.sampled_from(KINDS), times),

@@ -234,11 +234,13 @@ def test_a_large_payload_survives_failures() -> None:
 
 
 class CountingEngine(MemoryEngine):
-    """Counts the rows that scans hand out."""
+    """Counts the rows that scans hand out, and remembers where the last one began."""
 
     rows_read = 0
+    began = b""
 
     def iterate(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        self.began = start
         for pair in super().iterate(start, end):
             self.rows_read += 1
             yield pair
@@ -255,3 +257,25 @@ def test_a_step_reads_what_it_fires_and_not_the_backlog() -> None:
         engine.rows_read = 0
         assert state.fire(at_most=8)
         assert engine.rows_read <= 10
+
+
+def test_a_restart_in_mid_backlog_goes_on_where_the_last_step_ended() -> None:
+    """M-7, FAULTS B: nothing is fired again, nothing is skipped, and the fired ones are not walked over."""
+    engine = CountingEngine()
+    state = TimerState(engine)
+    state.apply(*(schedule(f"{index:02}", 10) for index in range(50)))
+    state.advance(10)
+    state.fire(at_most=20)
+    state.apply(schedule("now", 0), firing=False)  # due at this very stamp
+    state.restart()
+    assert next_deadline_us(state.store) == state.now_us
+    assert engine.began[7:17] == b"\x21\x01" + state.now_us.to_bytes(8, "big")
+    assert engine.began[17:] > b"\0" * 8, "begins at the time but before all that fired at it"
+    state.fire()
+    assert state.txns() == [*(f"txn-{index:02}" for index in range(50)), "txn-now"]
+    state.restart()
+    assert next_deadline_us(state.store) is None
+    state.apply(schedule("again", 0), firing=False)
+    state.restart()
+    state.fire()
+    assert state.txns()[-1] == "txn-again", "filed at the very stamp of the step before"

@@ -1,4 +1,5 @@
-"""A disk in memory that can lose power: what was written and not synced may survive by sectors, in any choice of them."""
+"""A disk in memory that can lose power: what was written and not synced may survive by sectors, in any choice of them.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class FakeFile:
 
 
 class FakeDisk:
-    """stop_at: the power goes before the step of this number (from 0). fail_at: that step raises an I/O error instead."""
+    """stop_at: the power goes before the step of this number (from 0). fail_at: that step raises an I/O error instead.
+    """
 
     def __init__(self, *, stop_at: int | None = None, fail_at: int | None = None) -> None:
         self.files: dict[str, FakeFile] = {}
@@ -73,7 +75,7 @@ class FakeDisk:
     def _do(self, step: Step) -> None:
         match step:
             case WriteAt(path, position, data):
-                self.files[path].write(position, data)
+                self.files[path].write(position, bytes(data))
             case Sync(path):
                 self.files[path].sync()
             case Create(path, size_bytes):
@@ -123,7 +125,8 @@ class FakeDisk:
         names_kept: bool = False,
         change: Callable[[bytes], bytes] = lambda data: data,
     ) -> FakeDisk:
-        """The disk of the next start: synced bytes, and of the unsynced sectors those in `kept`, each passed through `change`.
+        """The disk of the next start: synced bytes, and of the unsynced sectors those in `kept`, each passed through
+        `change`.
 
         names_kept: renames and removals that were not synced happened nevertheless.
         """

@@ -41,7 +41,8 @@ def outcome(disk: FakeDisk) -> tuple[Wal, Recovered] | Damaged:
 
 
 def test_a_bit_flipped_anywhere_is_refused_or_changes_nothing() -> None:
-    """CL-124, CL-125: header, checkpoint, records, seal, of old and new segments; every 7th byte, a different bit each."""
+    """CL-124, CL-125: header, checkpoint, records, seal, of old and new segments; every 7th byte, a different bit each.
+    """
     disk, model = log_of_four_segments()
     refused, harmless = 0, 0
     for path, file in disk.files.items():
@@ -57,8 +58,9 @@ def test_a_bit_flipped_anywhere_is_refused_or_changes_nothing() -> None:
                 model.must_be_in(*result)
                 harmless += 1
                 written = bytes(file.content[place // SECTOR_BYTES * SECTOR_BYTES :][:SECTOR_BYTES])
-                # Only room that was never written, the last mark, of which no later one says that it was synced, and what lies behind a seal.
-                is_last_mark = path == path_of(4) and not bytes(file.content[place // SECTOR_BYTES * SECTOR_BYTES + SECTOR_BYTES :]).strip(b"\0")
+                # Only room that was never written, and the last mark, of which no later one says that it was synced.
+                following = place // SECTOR_BYTES * SECTOR_BYTES + SECTOR_BYTES
+                is_last_mark = path == path_of(4) and not bytes(file.content[following:]).strip(b"\0")
                 assert not written[place % SECTOR_BYTES :].strip(b"\0") or is_last_mark
     assert refused > 1000
     assert harmless > 100

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from raft.wal_format import POSITION_BITS, ROW, Row
 from raft.wal_index import GroupLog, Groups, SegmentUse
 
-operations = st.lists(st.tuples(st.sampled_from(["append", "cut", "release", "move"]), st.integers(0, 30), st.integers(1, 6)))
+kinds = st.sampled_from(["append", "cut", "release", "move"])
+operations = st.lists(st.tuples(kinds, st.integers(0, 30), st.integers(1, 6)))
 
 
 class Twin:
@@ -27,9 +28,8 @@ class Twin:
 @given(operations)
 def test_runs_and_terms_against_their_slow_twin(steps: list[tuple[str, int, int]]) -> None:
     use = SegmentUse()
-    group, twin, term, place = GroupLog(1, 0, use), Twin(), 1, 0
-    for what, number, count in steps:
-        place += 1
+    group, twin, term = GroupLog(1, 0, use), Twin(), 1
+    for place, (what, number, count) in enumerate(steps, start=1):
         here = place // 4 << POSITION_BITS | place * 512
         lowest, last = twin.previous[0], twin.last_index
         if what in ("append", "cut"):

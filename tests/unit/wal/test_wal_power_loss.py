@@ -1,4 +1,6 @@
-"""Power loss at any step, with any choice of unsynced sectors: what was synced is found, what was torn is cut (M-12, CL-120 to CL-122)."""
+"""Power loss at any step, with any choice of unsynced sectors: what was synced is found, what was torn is cut (M-12,
+CL-120 to CL-122).
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raft.disk import WriteAt
 from raft.messages import HardState
 from raft.wal import GroupWrite, Wal
 from tests.unit.wal.fake_disk import FakeDisk, PowerLost
@@ -69,7 +70,7 @@ def test_what_is_densely_needed_is_not_copied_again_and_again() -> None:
     fill(wal, model, 2, 1, 12, keep=12)
     before = len(disk.steps_done)
     fill(wal, model, 1, 1, 400)
-    written = sum(len(step.data) for step in disk.steps_done[before:] if hasattr(step, "data"))
+    written = sum(len(step.data) for step in disk.steps_done[before:] if isinstance(step, WriteAt))
     assert written < 400 * 1024 * 1.35
     model.must_be_in(*open_wal(disk.copy(), SEGMENT_BYTES))
 
@@ -102,7 +103,7 @@ def test_a_crash_at_any_step_of_a_removal(names_kept: bool) -> None:
         try:
             fill(wal, model, 1, 1, 60)
         except PowerLost as lost:
-            crashes += any(word in str(lost) for word in ("retired", "SyncDirectory"))
+            crashes += "retired" in str(lost) or "SyncDirectory" in str(lost)
         after = disk.after_power_loss(disk.unsynced() if stop_at % 2 else (), names_kept=names_kept)
         wal, recovered = open_wal(after, SEGMENT_BYTES)
         last = max((entry.index for entry in model.entries.get(1, [])), default=0)
@@ -122,13 +123,15 @@ def test_a_record_larger_than_a_segment() -> None:
 
 
 def test_entries_after_a_cut_are_found_in_a_later_segment() -> None:
-    """CL-115: an entry written after the log was cut back must be findable, also in a segment begun for a later place."""
+    """CL-115: an entry written after the log was cut back must be findable, also in a segment begun for a later place.
+    """
     disk, model = FakeDisk(), Model()
     wal, _ = open_wal(disk, SEGMENT_BYTES)
     fill(wal, model, 1, 1, 40, keep=40)
     assert wal.segment_count > 2
     for first, term in ((20, 2), (15, 3), (16, 4)):  # each leader replaces what the one before it left
-        batch = [write(1, first, *(b"of term %d" % term for _ in range(8)), term=term, previous_term=1 if first != 16 else 3)]
+        datas = [b"of term %d" % term for _ in range(8)]
+        batch = [write(1, first, *datas, term=term, previous_term=3 if first == 16 else 1)]
         wal.write(batch, clock())
         model.write(batch)
         assert wal.read(1, first, first, READ_ALL)[0].term == term

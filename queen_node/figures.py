@@ -42,6 +42,10 @@ class Figures:
         for lag_us in tally.fire_lag_us:
             metrics.timers_fire_lag_s.observe(lag_us / 1_000_000)
 
+    def count_slow(self) -> None:
+        """A command took longer to apply than QUEEN_RAFT_SLOW_COMMAND_MS."""
+        self.metrics.raft_slow_commands += 1
+
     def rejected(self, reason: str) -> None:
         """A POST of timers was refused."""
         rejected = self.metrics.timers_schedule_rejected
@@ -74,6 +78,9 @@ class Figures:
             if not store.batch_count:  # between two slices of an entry the calendar is not anybody's to read
                 metrics.timers_due, late_us = timers.due_figures(store, now_us, DUE_COUNTED_MAX)
                 metrics.timers_oldest_late_s = late_us / 1_000_000
+            metrics.push_requests = _answered(metrics, "/api/v1/push")
+            metrics.pop_requests = _answered(metrics, "/api/v1/pop")
+            metrics.ack_requests = _answered(metrics, "/api/v1/ack")
             metrics.raft_index = {
                 "log": core.log.last_index, "committed": core.commit_index, "applied": core.applied_index,
                 "durable": keeper.durable_index[group.raft.life],
@@ -90,3 +97,8 @@ class Figures:
             metrics.inbox_peak = {"group": actor.inbox.peak}
 
         return read
+
+
+def _answered(metrics: Metrics, beginning: str) -> int:
+    """Requests answered on routes whose pattern begins so."""
+    return sum(sum(route.answers.values()) for route in metrics.routes if route.pattern.startswith(beginning))

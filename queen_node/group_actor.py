@@ -10,7 +10,7 @@ from typing import Protocol
 import structlog
 import trio
 
-from queen_node import queries
+from queen_node import commands, queries
 from queen_node.broker import Lane, Unavailable
 from queen_node.crash_points import Reached
 from queen_node.group import Group, Pending, PendingRead
@@ -104,14 +104,15 @@ class GroupActor:
 
     def __init__(
         self, group: Group, log_sink: LogSink, *, arm: Callable[[int | None], None], count: Callable[[Tally], None],
-        reached: Reached, debt: Debt, inbox_bound: int,
+        count_slow: Callable[[], None], reached: Reached, debt: Debt, inbox_bound: int, slow_command_ms: int,
     ) -> None:
         self.group = group
         self.inbox: Inbox[Event] = Inbox(inbox_bound)
         self.debt = debt
         self.poisoned: str | None = None
         self._log_sink, self._arm = log_sink, arm
-        self._count, self._reached = count, reached
+        self._count, self._count_slow, self._reached = count, count_slow, reached
+        self._slow_command_s = slow_command_ms / 1000
         self._armed_us: int | None = -1
         self._alarm_scope = trio.CancelScope()
         self._stopped = trio.Event()
@@ -214,12 +215,19 @@ class GroupActor:
         data = entry.data if entry.kind is EntryKind.COMMANDS else b""
         application = machine.begin(index=entry.index, term=entry.term, data=data)
         results = []
-        slice_ends = time.perf_counter() + SLICE_S
+        began_s = slice_began_s = time.perf_counter()
         while not application.finished:
             results.append(application.apply_next())
-            if time.perf_counter() > slice_ends:
+            now_s = time.perf_counter()
+            if now_s - began_s > self._slow_command_s:
+                log.warning(
+                    "slow command", kind=commands.Kind(results[-1][1]).name, index=entry.index,
+                    ms=round((now_s - began_s) * 1000, 1))
+                self._count_slow()
+            if now_s - slice_began_s > SLICE_S:
                 await trio.lowlevel.checkpoint()
-                slice_ends = time.perf_counter() + SLICE_S
+                slice_began_s = now_s = time.perf_counter()
+            began_s = now_s
         self._reached("apply.before_commit")
         while True:
             try:

@@ -152,7 +152,7 @@ class Node:
         self._reached: Reached = crash_at(settings.test_crash_at)
         system = SystemTime()
         if not system.is_exact:
-            log.warning("no clock runs while the machine sleeps: timers are late by such a sleep", clock=system.clock_name)
+            log.warning("no clock runs while the machine sleeps: it makes timers late", clock=system.clock_name)
         self._source: TimeSource = (
             ShiftedWallTime(system, Path(settings.test_clock_file)) if settings.test_clock_file else system)
         opened = open_data(settings)
@@ -171,7 +171,8 @@ class Node:
         self.actor = GroupActor(
             Group(raft_group, opened.machine, group_settings(settings)), self._log_writer,
             arm=lambda at_us: self._wheel.arm(LIFE, at_us), count=self._figures.count, reached=self._reached, debt=debt,
-            inbox_bound=settings.command_queue_depth)
+            count_slow=self._figures.count_slow, inbox_bound=settings.command_queue_depth,
+            slow_command_ms=settings.slow_command_ms)
         self._keeper = Keeper(
             opened.engine, {LIFE: opened.machine}, debt, release=self._release, reached=self._reached,
             directory=Path(settings.raft_dir), gate=DiskGate(settings.disk_high_percent, settings.disk_low_percent))
@@ -179,8 +180,8 @@ class Node:
             self.actor, self._keeper, self._log_writer, opened.engine, self._source.wall_us))
         self.pipeline = Pipeline(
             self.actor, self.metrics, admit_max_bytes=settings.admit_max_mb << 20,
-            admit_hold_s=settings.admit_hold_ms / 1000, margin_s=settings.pop_reply_margin_ms / 1000, storage_full=lambda: self._keeper.storage_full,
-            store_full=lambda: self._keeper.store_full, jitter=random.random)
+            admit_hold_s=settings.admit_hold_ms / 1000, margin_s=settings.pop_reply_margin_ms / 1000,
+            storage_full=lambda: self._keeper.storage_full, store_full=lambda: self._keeper.store_full, jitter=random.random)
         self._log_failure: str | None = None
 
     async def run(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:

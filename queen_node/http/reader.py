@@ -24,8 +24,8 @@ class RequestReader:
     """The parser of one connection.
 
     ready: complete requests, oldest first. current: one whose head is complete and whose body is not. failure: why
-    no more can be read. in_head: bytes of a head have come and not yet all (right behind a complete request: seen from its
-    target on, so that no callback a request is spent on it).
+    no more can be read. in_head: bytes of a head have come and not yet all. (Behind a complete request of the same read
+    that shows only from the target on: one more callback a request would cost more than it is worth.)
     """
 
     __slots__ = (

@@ -137,12 +137,12 @@ def _repeated(step: Step, place: Place, items: Sequence[Item]) -> list[Acked]:
             Acked(item[0], verdict, True)
             for item, verdict in zip(items, memory.verdicts_of(len(items)), strict=True)
         ]
-    answers = []
-    for item in items:
-        done = item[2] == AckStatus.COMPLETED and lookup.stands_at_or_below(
-            store, partition, item[0], memory.reached)
-        answers.append(Acked(item[0], DONE | NOOP if done else INVALID_LEASE, False))
-    return answers
+    completed = {item[0] for item in items if item[2] == AckStatus.COMPLETED}
+    passed = lookup.known_at_or_below(store, partition, completed, memory.reached)
+    return [
+        Acked(item[0], DONE | NOOP if item[2] == AckStatus.COMPLETED and item[0] in passed else INVALID_LEASE, False)
+        for item in items
+    ]
 
 
 def _file_dead_letters(
@@ -154,6 +154,10 @@ def _file_dead_letters(
         return {}
     options, partition = place.queue.options, place.partition
     keeps_exhausted = options.dead_letter_queue or options.dlq_after_max_retries
+    reasons: dict[int, bytes] = {}  # offset -> the text that came with the status that decided
+    for item, item_offset in zip(items, offsets, strict=True):
+        if item[4] and item_offset is not None and item[2] == marks.get(item_offset):
+            reasons.setdefault(item_offset, item[4])
     verdicts = {}
     for offset, attempts in ruling.filed.items():
         if marks[offset] == AckStatus.FAILED and not keeps_exhausted:
@@ -167,20 +171,11 @@ def _file_dead_letters(
         deadletters.file(
             step, place.queue, partition, group=place.group, offset=offset, transaction_id=message.transaction_id,
             payload=message.payload, payload_flags=message.payload_flags,
-            error=_error_of(items, offsets, offset, marks[offset]), attempts=attempts,
+            error=reasons.get(offset, RETRIES_EXHAUSTED), attempts=attempts,
             producer_sub=message.producer_sub, created_at_us=message.created_at_us)
         step.tally.dead_letters += 1
         verdicts[offset] = DONE | DLQ
     return verdicts
-
-
-def _error_of(items: Sequence[Item], offsets: Sequence[int | None], offset: int, status: int) -> bytes:
-    """The text that came with the status that decided."""
-    for item, item_offset in zip(items, offsets, strict=True):
-        if item_offset == offset and item[2] == status and item[4]:
-            text: bytes = item[4]
-            return text
-    return RETRIES_EXHAUSTED
 
 
 def _verdict(status: int, offset: int | None, committed: int, ruling: Ruling, filed: dict[int, int]) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import cbor2
+
 from queen_node.state import acks, groups, leases, ready
 from queen_node.state.claims import Claim, Popping, at_place, claim_named, claim_ready
 from queen_node.state.groups import QUEUE_MODE, cursor_key
@@ -82,6 +84,18 @@ def apply_pop(step: Step, command: list[Any]) -> Popped | None:
         return Popped(queue_name, group_name, b"", claims, chosen)
     store.put_row(LEASE + lease_id, LeaseRow(group_name, [claim.partition_id for claim in claims]))
     return Popped(queue_name, group_name, lease_id, claims, chosen)
+
+
+def shared_among(command: bytes, pops: int) -> bytes:
+    """A pop that leaves its partitions to PA-41, told by the leader how many pops share what is ready."""
+    fields = cbor2.loads(command)
+    if fields[_PARTITIONS_FIELD] > 0 or pops <= 1:
+        return command
+    fields[_PARTITIONS_FIELD] = -pops
+    return cbor2.dumps(fields)
+
+
+_PARTITIONS_FIELD = 9  # of a pop's command: commands.pop
 
 
 def settle(step: Step) -> None:

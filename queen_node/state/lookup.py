@@ -14,7 +14,8 @@ from queen_node.state.rows import CursorRow, PartitionRow
 from queen_node.state.store import Store
 
 LOOKBACK_MAX = 65_536  # messages read on either side of the cursor for ids that are no longer kept (PA-54)
-PAGE = 512  # messages of one scan
+LOOKBACK_MAX_BYTES = 64 << 20  # the same for large messages: a look must not hold the loop for longer than an election
+PAGE = 64  # messages of one scan
 READ_ALL_MAX = 4  # a claim with at most so many messages an item is read rather than looked up id by id
 
 Found = dict[bytes, list[int]]  # transaction id -> its offsets, ascending
@@ -45,12 +46,11 @@ def offsets_of_items(
     return meant
 
 
-def stands_at_or_below(store: Store, partition: PartitionRow, transaction_id: bytes, offset: int) -> bool:
-    """Whether the id is known at `offset` or lower."""
-    first = max(offset - LOOKBACK_MAX + 1, 0)
-    found = _known(store, partition, (transaction_id,), first, offset) or _read(
-        store, partition, {transaction_id}, first, min(offset, partition.ids_start - 1))
-    return bool(found)
+def known_at_or_below(store: Store, partition: PartitionRow, wanted: set[bytes], offset: int) -> Found:
+    """Which of these ids stand at `offset` or lower."""
+    found = _known(store, partition, wanted, 0, offset)
+    first, last = max(offset - LOOKBACK_MAX + 1, 0), min(offset, partition.ids_start - 1)
+    return found | _read(store, partition, wanted - found.keys(), first, last)
 
 
 def _in_claim(store: Store, partition: PartitionRow, cursor: CursorRow, wanted: set[bytes]) -> Found:
@@ -73,10 +73,7 @@ def _unfenced(store: Store, partition: PartitionRow, cursor: CursorRow, wanted: 
                 offset for offset in found.get(transaction_id, ()) if offset > offsets[-1]]
     missing = wanted - found.keys()
     if missing and committed >= 0:
-        below = _known(store, partition, missing, 0, committed)
-        first, end = max(committed - LOOKBACK_MAX + 1, 0), min(committed, partition.ids_start - 1)
-        below |= _read(store, partition, missing - below.keys(), first, end)
-        for transaction_id, offsets in below.items():
+        for transaction_id, offsets in known_at_or_below(store, partition, missing, committed).items():
             found[transaction_id] = offsets[-1:]
     return found
 
@@ -104,15 +101,20 @@ def _point_read(store: Store, partition_id: int, wanted: set[bytes], first: int,
 
 
 def _read(store: Store, partition: PartitionRow, wanted: set[bytes], first: int, last: int) -> Found:
-    """Offsets of ids, read from the retained messages from `first` to `last`."""
+    """Offsets of ids, read from the messages themselves, from `last` down to `first` or as far as the bytes reach."""
     found: Found = {}
-    offset = max(first, partition.log_start)
-    while wanted and offset <= last:
-        end = min(offset + PAGE, last + 1)
-        start_key, end_key = message_key(partition.partition_id, offset), message_key(partition.partition_id, end)
-        for key, stored in store.scan(start_key, end_key, PAGE):
+    first = max(first, partition.log_start)
+    end = last + 1
+    bytes_left = LOOKBACK_MAX_BYTES
+    while wanted and first < end and bytes_left > 0:
+        start = max(first, end - PAGE)
+        start_key, end_key = message_key(partition.partition_id, start), message_key(partition.partition_id, end)
+        for key, stored in reversed(store.scan(start_key, end_key, PAGE)):
+            bytes_left -= len(stored)
             transaction_id = transaction_id_of(stored)
             if transaction_id in wanted:
                 found.setdefault(transaction_id, []).append(int.from_bytes(key[-8:], "big"))
-        offset = end
+        end = start
+    for offsets in found.values():
+        offsets.reverse()
     return found

@@ -37,7 +37,7 @@ class ReadyListRow(Row, dict=True):
     """
 
     generation: int = 0
-    oldest_generation: int = 0  # below `generation`: rows of other delays may be left from here on
+    outdated_from: bytes | None = None  # end of a key: rows of older generations may be left from here on; None: none
     delayed_processing: int = 0  # the delays under which rows of `generation` are filed
     window_buffer: int = 0
     # Nothing of `generation` stands below this end of a key: a scan from the list's beginning would walk over the
@@ -166,10 +166,11 @@ def has_outdated(store: Store, queue: QueueRow, group: bytes) -> bool:
     row = store.row(key, ReadyListRow)
     if row is None:
         return False
-    end = row.generation if _is_of(row, queue.options) else row.generation + 1
-    if row.oldest_generation == end:
-        return False
-    return store.first(_stem(key, row.oldest_generation), _stem(key, end)) is not None
+    if _is_of(row, queue.options):
+        start, end = row.outdated_from, row.generation
+    else:
+        start, end = _outdated_with_current(row), row.generation + 1
+    return start is not None and store.first(key + start, _stem(key, end)) is not None
 
 
 def take_outdated(step: Step, queue: QueueRow, group: bytes, at_most: int) -> list[Place]:
@@ -179,12 +180,11 @@ def take_outdated(step: Step, queue: QueueRow, group: bytes, at_most: int) -> li
     """
     store = step.store
     key, row = _open(step, queue, group)
-    if row.oldest_generation == row.generation:
+    if row.outdated_from is None:
         return []
-    pairs = store.scan(_stem(key, row.oldest_generation), _stem(key, row.generation), at_most)
-    if len(pairs) < at_most:
-        row.oldest_generation = row.generation
-        store.put_row(key, row)
+    pairs = store.scan(key + row.outdated_from, _stem(key, row.generation), at_most)
+    row.outdated_from = pairs[-1][0][len(key):] + _JUST_ABOVE if len(pairs) == at_most else None
+    store.put_row(key, row)
     places = []
     position = len(key) + _GENERATION_BYTES
     for row_key, value in pairs:
@@ -238,12 +238,18 @@ def _open(step: Step, queue: QueueRow, group: bytes) -> tuple[bytes, ReadyListRo
     elif _is_of(row, options):
         return key, row
     else:
+        row.outdated_from = _outdated_with_current(row)
         row.generation += 1
         row.delayed_processing, row.window_buffer = options.delayed_processing, options.window_buffer
         row.floor = b""
     row.__dict__["head"] = Head(None)  # nothing stands in a new generation
     step.store.put_row(key, row)
     return key, row
+
+
+def _outdated_with_current(row: ReadyListRow) -> bytes:
+    """Where outdated rows begin once those of the current generation are outdated too."""
+    return row.outdated_from if row.outdated_from is not None else _stem(b"", row.generation) + row.floor
 
 
 def _is_of(row: ReadyListRow, options: QueueOptions) -> bool:

@@ -2,8 +2,8 @@
 
 By deadline, in the calendar, stands all that a fire needs, so that firing reads in order and looks nothing up: with
 millions pending a look-up by name is a random read of a cold block. By identity, under TIMER, stands where that is,
-dense enough to stay in memory: a schedule, a cancel and a count read only this. A large payload stands there too, out
-of the way of whoever scans the calendar.
+dense enough to stay in memory: a schedule, a cancel and a count read only this. A large payload has a third row, out
+of the way of all scans.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from queen_node.state.keys import TIMER, named
 from raft.invariants import must
 
 DEFAULT_PARTITION = b"Default"  # costs no byte in a row
+TIMER_PAYLOAD = b"\x22"  # the key behind TIMER -> a payload that stands apart
 INLINE_PAYLOAD_MAX_BYTES = 1024  # above it a payload stands apart: a scan of 256 due rows stays below a megabyte
 LAST_ERROR_MAX_BYTES = 1024  # an error is for people, and is written again at each failure
 
 # flags, updated at, message id, lengths of queue, key and txn; then these; then the parts that the flags name; payload
 _HEAD = struct.Struct(">BQ16sHHH")
 _BACKOFF = struct.Struct(">QHH")  # deliver at, attempts, length of the last error
-_PLACE = struct.Struct(">QQQ")  # calendar time, sequence, created at; then the payload if it stands apart
+_PLACE = struct.Struct(">QQQ?")  # calendar time, sequence, created at, whether the payload stands apart
 
 _RAW = 0x01  # commands.PayloadFlag
 _APART = 0x02
@@ -31,15 +32,19 @@ _HAS_BACKOFF = 0x10
 
 
 class Place(NamedTuple):
-    """Where a timer stands in the calendar, and since when its key has been pending. µs of the group clock."""
+    """Where a timer stands in the calendar, since when its key has been pending, whether its payload stands apart.
+
+    Times: µs of the group clock.
+    """
 
     at_us: int
     sequence: int
     created_at_us: int
+    apart: bool
 
 
 class Timer(NamedTuple):
-    """A pending timer. `payload` is empty while it stands apart (`read_apart`). Times: µs of the group clock.
+    """A pending timer. `payload` is empty while it stands apart (`payload_key`). Times: µs of the group clock.
 
     updated_at_us: last schedule or failed fire. deliver_at_us: never fired before this (TM-2); also the timer's place
     in the calendar, unless it is in backoff. attempts: permanent failures so far.
@@ -65,19 +70,19 @@ def timer_key(queue: bytes, key: bytes) -> bytes:
     return TIMER + named(queue) + key
 
 
-def pack_place(at_us: int, sequence: int, created_at_us: int, apart: bytes = b"") -> bytes:
-    """The row by identity. `apart`: the payload if it stands here."""
-    return _PLACE.pack(at_us, sequence, created_at_us) + apart
+def payload_key(own_key: bytes) -> bytes:
+    """Where the payload of the timer at `own_key` stands, if it stands apart."""
+    return TIMER_PAYLOAD + own_key[len(TIMER) :]
+
+
+def pack_place(at_us: int, sequence: int, created_at_us: int, apart: bool) -> bytes:
+    """The row by identity."""
+    return _PLACE.pack(at_us, sequence, created_at_us, apart)
 
 
 def read_place(stored: bytes) -> Place:
     """The place in a row by identity."""
-    return Place(*_PLACE.unpack_from(stored))
-
-
-def read_apart(stored: bytes) -> bytes:
-    """The payload in a row by identity; empty when it stands in the calendar."""
-    return stored[_PLACE.size :]
+    return Place(*_PLACE.unpack(stored))
 
 
 def pack(

@@ -17,12 +17,13 @@ from queen_node.state.rows import PartitionRow, QueueRow
 from queen_node.state.step import Step
 from queen_node.state.store import CommittedStore, Store
 from queen_node.state.timer_rows import (
+    Place,
     Timer,
     pack,
     pack_in_backoff,
     pack_place,
+    payload_key,
     queue_of,
-    read_apart,
     read_place,
     timer_key,
     unpack,
@@ -135,8 +136,7 @@ def _schedule(
     stored = store.get(own_key)
     verdict, created_at_us, was_pending = Verdict.SCHEDULED, now_us, 0
     if stored is not None:
-        at_us, sequence, created_at_us = read_place(stored)
-        calendar.remove(store, CALENDAR_TIMERS, at_us, sequence)
+        created_at_us = _strike(store, own_key, stored).created_at_us
         verdict, was_pending = Verdict.RESCHEDULED, 1
     sequence = step.sequence()
     step.tally.scheduled += 1
@@ -149,12 +149,9 @@ def _schedule(
             appender.append(timer)
         elif _keep_refused(step, timer, sequence, created_at_us, refusal, rules):
             return result, 1 - was_pending
-        if was_pending:
-            store.delete(own_key)
         return result, -was_pending
     row, apart = pack(queue, key, txn, message_id, payload, payload_flags, partition, producer_sub, now_us)
-    store.put(own_key, pack_place(deliver_at_us, sequence, created_at_us, apart))
-    calendar.put(store, CALENDAR_TIMERS, deliver_at_us, sequence, row)
+    _file(store, own_key, deliver_at_us, sequence, created_at_us, row, apart)
     return result, 1 - was_pending
 
 
@@ -165,10 +162,8 @@ def _cancel(step: Step, operation: Operation) -> OperationResult:
     stored = store.get(own_key)
     if stored is None:
         return Verdict.ABSENT, queue, key, echo, b"", 0
-    timer = timer_at(store.get, stored)
-    at_us, sequence, _created_at_us = read_place(stored)
-    calendar.remove(store, CALENDAR_TIMERS, at_us, sequence)
-    store.delete(own_key)
+    timer = unpack(*row_of(store.get, stored))
+    _strike(store, own_key, stored)
     step.tally.cancelled += 1
     return Verdict.CANCELLED, queue, key, timer.txn, b"", 0
 
@@ -189,12 +184,14 @@ def apply_fire(step: Step, command: Sequence[Any]) -> tuple[bool]:
         timer = unpack(at_us, row)
         own_key = timer_key(timer.queue, timer.key)
         if timer.apart:
-            timer = timer._replace(payload=read_apart(_stored(store.get, own_key)))
+            timer = timer._replace(payload=_stored(store.get, payload_key(own_key)))
         taken_bytes += len(timer.payload)
         if taken and taken_bytes > max_bytes:
             break
         taken += 1
         calendar.remove(store, CALENDAR_TIMERS, at_us, sequence)
+        if timer.apart:
+            store.delete(payload_key(own_key))
         refusal = _refusal(timer.queue, rules)
         if refusal is None:
             appender.append(timer)
@@ -234,19 +231,20 @@ def due_figures(store: Store, now_us: int, at_most: int) -> tuple[int, int]:
 
 def find(view: Store | CommittedStore, queue: bytes, key: bytes) -> tuple[Timer, int] | None:
     """A pending timer, its payload with it, and since when its key has been pending (µs); None when absent."""
-    stored = view.get(timer_key(queue, key))
+    own_key = timer_key(queue, key)
+    stored = view.get(own_key)
     if stored is None:
         return None
-    timer = timer_at(view.get, stored)
+    timer = unpack(*row_of(view.get, stored))
     if timer.apart:
-        timer = timer._replace(payload=read_apart(stored))
+        timer = timer._replace(payload=_stored(view.get, payload_key(own_key)))
     return timer, read_place(stored).created_at_us
 
 
-def timer_at(get: Callable[[bytes], bytes | None], stored: bytes) -> Timer:
-    """The timer whose row by identity is `stored`."""
-    at_us, sequence, _created_at_us = read_place(stored)
-    return unpack(at_us, _stored(get, CALENDAR + CALENDAR_TIMERS + two_u64(at_us, sequence)))
+def row_of(get: Callable[[bytes], bytes | None], stored: bytes) -> tuple[int, bytes]:
+    """What `unpack` takes, of the timer whose row by identity is `stored`. Both must be of one instant."""
+    place = read_place(stored)
+    return place.at_us, _stored(get, CALENDAR + CALENDAR_TIMERS + two_u64(place.at_us, place.sequence))
 
 
 def _refusal(queue: bytes, rules: FireRules) -> bytes | None:
@@ -282,9 +280,28 @@ def _keep_refused(
     retry_at_us = step.now_us + max(1, backoff_ms) * 1000  # at once would be below the floor, and in this very step
     row, apart = pack_in_backoff(
         timer._replace(updated_at_us=step.now_us, attempts=attempts, last_error=refusal))
-    store.put(timer_key(timer.queue, timer.key), pack_place(retry_at_us, sequence, created_at_us, apart))
-    calendar.put(store, CALENDAR_TIMERS, retry_at_us, sequence, row)
+    _file(store, timer_key(timer.queue, timer.key), retry_at_us, sequence, created_at_us, row, apart)
     return True
+
+
+def _file(
+    store: Store, own_key: bytes, at_us: int, sequence: int, created_at_us: int, row: bytes, apart: bytes,
+) -> None:
+    """Write the rows of a pending timer. apart: its payload if that stands apart."""
+    store.put(own_key, pack_place(at_us, sequence, created_at_us, apart != b""))
+    calendar.put(store, CALENDAR_TIMERS, at_us, sequence, row)
+    if apart:
+        store.put(payload_key(own_key), apart)
+
+
+def _strike(store: Store, own_key: bytes, stored: bytes) -> Place:
+    """Delete the rows of the timer at `own_key`, whose row by identity is `stored`."""
+    place = read_place(stored)
+    calendar.remove(store, CALENDAR_TIMERS, place.at_us, place.sequence)
+    store.delete(own_key)
+    if place.apart:
+        store.delete(payload_key(own_key))
+    return place
 
 
 def _first_in_clear(store: Store, operations: Sequence[Operation]) -> int | None:

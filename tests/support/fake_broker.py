@@ -20,7 +20,7 @@ from tests.support.memory_engine import MemoryEngine
 RENDERERS: dict[int, Callable[[Answer], bytes]] = {
     Kind.PUSH: push_answers.render_push,
     Kind.CONFIGURE: push_answers.render_configure,
-    Kind.TIMERS: timer_answers.render_timers,  # type: ignore[dict-item]
+    Kind.TIMERS: timer_answers.render_timers,
     Kind.ACK: consume_answers.render_ack,
     Kind.EXTEND: consume_answers.render_extend,
 }

@@ -10,9 +10,9 @@ import msgspec
 
 from queen_node.errors import Refused
 from queen_node.http.handlers.timer_calls import TimerLimits
-from queen_node.http.handlers.timers import TimerHandlers, timer_routes
+from queen_node.http.handlers.timers import TimerHandlers
 from queen_node.http.messages import Request, Response, refused_response
-from queen_node.http.routes import Router
+from queen_node.http.routes import build_router
 from queen_node.ids import IdMint
 from queen_node.quotas import Quotas, Rate
 from tests.support.fake_broker import FakeBroker
@@ -52,7 +52,10 @@ class TimerDoor:
         self.handlers = TimerHandlers(
             self.broker, IdMint(), quotas, limits or TimerLimits(), firing=lambda: self.firing,
             subject_of=lambda _request: self.subject, on_rejected=self.rejected.append)
-        self._router = Router(timer_routes(self.handlers))
+        self._router = build_router({
+            "timers_batch": self.handlers.apply, "timers_cancel": self.handlers.cancel,
+            "timers_peek": self.handlers.peek, "timers_list": self.handlers.look,
+        })
 
     async def call(self, method: str, path: str, body: bytes = b"") -> Reply:
         """One request; `path` as on the wire, its query behind a question mark."""

@@ -94,6 +94,11 @@ class Call:
         self.operations: list[ScheduleOp | CancelOp] = []
         self.due_queues: list[bytes] = []  # one for each message that the very entry appends (TM-21)
 
+    @property
+    def holds_cancel(self) -> bool:
+        """Whether an operation taken so far is a cancel."""
+        return any(operation[0] == TimerOp.CANCEL for operation in self.operations)
+
     def take(self, op: Op) -> None:
         """Check the next operation's values and add it. Raises Refused, which names it by its index."""
         index = len(self.operations)

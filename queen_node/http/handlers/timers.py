@@ -25,7 +25,6 @@ from queen_node.http.handlers.timer_calls import (
     read_quickly,
 )
 from queen_node.http.messages import BadPath, BadQuery, Request, Response, refused_response
-from queen_node.http.routes import Level, Route
 from queen_node.ids import IdMint
 from queen_node.queries import Query
 from queen_node.quotas import Quotas
@@ -95,18 +94,14 @@ class TimerHandlers:
         if len(body) > BODY_MAX_BYTES:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, "the body", limit=BODY_MAX_BYTES, got=len(body))
         subject = self._subject_of(request)
-        call = Call(self._limits, self._ids, subject)
-        if await self._reads_quickly(body, call):
-            holds_cancel = any(operation[0] == TimerOp.CANCEL for operation in call.operations)
-            too_fast = self._spend_token(holds_cancel)
-            if too_fast is not None:
-                return too_fast
-        else:
+        call, exact = Call(self._limits, self._ids, subject), None
+        if not await self._reads_quickly(body, call):
             exact = ExactCall(body)
             exact.check_names()
-            too_fast = self._spend_token(exact.holds_cancel)
-            if too_fast is not None:
-                return too_fast
+        wait_s = self._quotas.take_write(DEFAULT_TENANT)  # one token, whatever the call holds (TM-26)
+        if wait_s:
+            return self._too_fast(wait_s, call.holds_cancel if exact is None else exact.holds_cancel)
+        if exact is not None:
             call = Call(self._limits, self._ids, subject)
             for _ in exact.take_into(call):
                 await trio.lowlevel.checkpoint()
@@ -123,15 +118,11 @@ class TimerHandlers:
                 return bool(end.value)
             await trio.lowlevel.checkpoint()
 
-    def _spend_token(self, holds_cancel: bool) -> Response | None:
-        """One token of the tenant's write rate, whatever the call holds (TM-26); the answer when there is none."""
-        wait_s = self._quotas.take_write(DEFAULT_TENANT)
-        if not wait_s:
-            return None
+    def _too_fast(self, wait_s: int, holds_cancel: bool) -> Response:
+        """The answer when the tenant's write rate is spent."""
         self._on_rejected(errors.TIMERS_RATE.reason)
         response = refused_response(Refused(errors.TIMERS_RATE))
-        headers = ((b"Retry-After", b"%d" % wait_s),)
-        response.headers = (*headers, HINT) if holds_cancel else headers
+        response.headers = ((b"Retry-After", b"%d" % wait_s), *((HINT,) if holds_cancel else ()))
         return response
 
     async def _propose(self, call: Call, body_bytes: int) -> Response:
@@ -192,16 +183,6 @@ class TimerHandlers:
             return Response(*read_result(await self._broker.read(query, timeout_ms=self._timeout_ms)))
         except Unavailable as unavailable:
             raise Refused(_of_unavailable(unavailable)) from None
-
-
-def timer_routes(handlers: TimerHandlers) -> list[Route]:
-    """Rows of the table of routes (timers.md 1)."""
-    return [
-        Route("POST", "/api/v1/timers", Level.WRITE_ONLY, handlers.apply),
-        Route("DELETE", "/api/v1/timers/:queue/*timerKey", Level.READ_WRITE, handlers.cancel),
-        Route("GET", "/api/v1/timers/:queue/*timerKey", Level.READ_ONLY, handlers.peek),
-        Route("GET", "/api/v1/timers/:queue", Level.READ_ONLY, handlers.look),
-    ]
 
 
 def _of_unavailable(unavailable: Unavailable) -> Refusal:

@@ -28,10 +28,17 @@ from tests.support.memory_engine import MemoryEngine
 
 SECOND_US = 1_000_000
 START_US = 1_700_000_000 * SECOND_US
-FIRE = commands.fire(
-    at_most=256, max_bytes=4 << 20, backoff_min_ms=1000, backoff_max_ms=60_000, transient_backoff_ms=1000, max_attempts=5)
+
+
+def fire_of(at_most: int) -> bytes:
+    """A fire step of at most so many timers, with the contract's backoff."""
+    return commands.fire(
+        at_most=at_most, max_bytes=4 << 20, backoff_min_ms=1000, backoff_max_ms=60_000, transient_backoff_ms=1000,
+        max_attempts=5)
+
+
 SETTINGS = GroupSettings(
-    batch_max_commands=8, batch_max_bytes=4096, firing=True, fire=FIRE,
+    batch_max_commands=8, batch_max_bytes=4096, firing=True, fire=fire_of(256),
     forget_ids=commands.forget_ids(at_most=10, keep_at_least_s=900))
 
 
@@ -115,12 +122,15 @@ class Driver:
 
     def push(self, queue: bytes, *bodies: bytes) -> Slot:
         items = [
-            (queue, b"Default", body, self.ids.uuid7(), b'"%b"' % body, PayloadFlag.JSON, None, None) for body in bodies]
+            (queue, b"Default", body, self.ids.uuid7(), b'"%b"' % body, PayloadFlag.JSON, None, None)
+            for body in bodies
+        ]
         return self.submit(commands.push(self.ids.uuid7(), items), (queue,) * len(items), Lane.PUSHES)
 
     def schedule(self, queue: bytes, key: bytes, delay_ms: int) -> Slot:
         operation = (
-            TimerOp.SCHEDULE, queue, key, delay_ms, b"txn-" + key, self.ids.uuid7(), b"1", PayloadFlag.JSON, b"Default", None)
+            TimerOp.SCHEDULE, queue, key, delay_ms, b"txn-" + key, self.ids.uuid7(), b"1", PayloadFlag.JSON, b"Default",
+            None)
         return self.submit(commands.timers(self.ids.uuid7(), [operation], firing=True))
 
     def submit(self, command: bytes, queues: tuple[bytes, ...] = (), lane: Lane = Lane.DRAINING) -> Slot:
@@ -129,8 +139,8 @@ class Driver:
         return slot
 
     def pop(
-        self, queue: bytes, *, wait_s: float | None = 30, group: bytes = b"__QUEUE_MODE__", partition: bytes | None = None,
-        lease_ms: int = 60_000, batch: int = 10,
+        self, queue: bytes, *, wait_s: float | None = 30, group: bytes = b"__QUEUE_MODE__",
+        partition: bytes | None = None, lease_ms: int = 60_000, batch: int = 10,
     ) -> WaitingPop:
         lease_id = self.ids.uuid7()
         command = commands.pop(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from queen_node import commands
 from queen_node.broker import Lane
-from tests.unit.group.driver import SETTINGS, Driver, delivered, outcome
+from tests.unit.group.driver import SETTINGS, Driver, delivered, fire_of, outcome
 
 
 def test_all_that_waits_becomes_one_entry() -> None:
@@ -110,9 +110,7 @@ def test_a_fire_serves_a_parked_pop_in_its_own_entry() -> None:
 
 def test_never_two_fires_in_flight_and_a_backlog_goes_on_at_once() -> None:
     """DESIGN: a second fire is never proposed while one is unapplied; CL-74: the next follows without a tick."""
-    settings = replace(SETTINGS, fire=commands.fire(
-        at_most=2, max_bytes=1 << 20, backoff_min_ms=1000, backoff_max_ms=60_000, transient_backoff_ms=1000, max_attempts=5))
-    driver = Driver(settings)
+    driver = Driver(replace(SETTINGS, fire=fire_of(2)))
     for number in range(5):
         driver.schedule(b"q", b"%d" % number, 1000)
     driver.turn()

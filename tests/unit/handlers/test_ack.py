@@ -79,8 +79,8 @@ async def test_a_batch_byte_for_byte(broker: FakeBroker) -> None:
     ]})
     assert body == (
         '[{"index":0,"transactionId":"a","success":true,"error":null,"leaseReleased":true,"dlq":false,"noop":false},'
-        '{"index":1,"transactionId":"no \\"such\\" é","success":false,"error":"unresolvable: transaction not in the ack '
-        'window (hash purged or never pushed); if leased, the message redelivers","leaseReleased":true,"dlq":false,'
+        '{"index":1,"transactionId":"no \\"such\\" é","success":false,"error":"unresolvable: transaction not in the '
+        'ack window (hash purged or never pushed); if leased, the message redelivers","leaseReleased":true,"dlq":false,'
         '"noop":false},'
         '{"index":2,"transactionId":"b","success":true,"error":null,"leaseReleased":true,"dlq":false,"noop":false},'
         '{"index":3,"transactionId":"c","success":true,"error":null,"leaseReleased":true,"dlq":false,"noop":false,'
@@ -161,8 +161,9 @@ async def test_no_items_propose_nothing(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("body", [
-    b"", b"[]", b"{", b"null", b'{"partitionId":"1"}', b'{"transactionId":"a"}', b'{"transactionId":1,"partitionId":"1"}',
-    b'{"transactionId":"a","partitionId":null}', b'{"transactionId":"a","partitionId":"1","status":true}',
+    b"", b"[]", b"{", b"null", b'{"partitionId":"1"}', b'{"transactionId":"a"}',
+    b'{"transactionId":1,"partitionId":"1"}', b'{"transactionId":"a","partitionId":null}',
+    b'{"transactionId":"a","partitionId":"1","status":true}',
     b'{"transactionId":"\xff","partitionId":"1"}', b'{"transactionId":"\\ud800","partitionId":"1"}',
 ])
 async def test_a_body_that_is_not_this_shape(broker: FakeBroker, body: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queen_node.state.claims import LOOK_MAX
+from queen_node.state.consume import shared_among
 from queen_node.state.keys import CURSOR, GROUP, LEASE
 from queen_node.state.queues import find_queue
 from tests.support.outward import QM, SECOND, START_US, Got, Outward, got
@@ -346,6 +347,15 @@ class TestAutopilot:
         assert popped is not None
         assert len(popped.claims) == 2
         assert popped.autopilot == (2, 100, 0)
+
+    def test_the_leader_says_how_many_share(self, node: Outward) -> None:
+        """PA-41: only where the choice is left to the broker."""
+        left, given = node.pop_command(batch=0, partitions=0), node.pop_command(batch=0, partitions=2)
+        assert shared_among(given, 3) == given
+        assert shared_among(left, 1) == left
+        five_in_each_of_four(node)
+        answers = node.apply(shared_among(left, 4), shared_among(given, 4))
+        assert [len(got(answer)) for answer in answers] == [1, 2]
 
     def test_given_values_are_never_changed(self, node: Outward) -> None:
         """PA-41."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from queen_node.state import ready
@@ -169,6 +169,35 @@ class TestChangedDelays:
         assert node.chance() is None
         node.push("b")
         assert node.chance() == node.now_us + SECOND
+
+
+@pytest.mark.usefixtures("small_heads")
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(operations=st.lists(st.tuples(
+    st.sampled_from(["push", "pop", "ack", "wait", "delay"]), st.integers(0, 11), st.booleans()), max_size=60))
+def test_what_is_kept_in_memory_decides_nothing(operations: list[tuple[str, int, bool]]) -> None:
+    """DESIGN, rule 1: two nodes of which one forgets now and then write the same bytes."""
+    nodes = Outward(), Outward()
+    held: list[tuple[str, str]] = []
+    for serial, (operation, number, forgets) in enumerate(operations):
+        if forgets:
+            forget_memory(nodes[1])
+        for node in nodes:
+            if operation == "push":
+                node.push(f"m{serial}", partition=f"p{number}")
+            elif operation == "delay":
+                node.configure(delayed_processing=number % 3)
+            elif operation == "wait":
+                node.wait(number)
+            elif operation == "ack" and held:
+                partition, txn = held[number % len(held)]
+                node.ack(txn, lease=None, partition=partition)
+        if operation == "pop":
+            popped = [node.got(partitions=3, lease_s=5) for node in nodes]
+            assert popped[0] == popped[1]
+            held = [(claim.partition, txn) for claim in popped[0] for txn in claim.ids] or held
+        assert nodes[0].store.meta == nodes[1].store.meta
+        assert nodes[0].chance() == nodes[1].chance()
 
 
 def test_the_pace_of_a_group_is_counted_by_the_second() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from queen_node.state import queues
+from queen_node.state.keys import CALENDAR, CALENDAR_TIMERS, TIMER, after
 from queen_node.state.queues import find_queue
 from queen_node.state.rows import QueueOptions
-from queen_node.state.timer_rows import INLINE_PAYLOAD_MAX_BYTES
+from queen_node.state.timer_rows import INLINE_PAYLOAD_MAX_BYTES, TIMER_PAYLOAD
 from queen_node.state.timers import Verdict, apply_timers, due_figures, due_queues, next_deadline_us
-from tests.support.timer_state import START_US, TimerState, cancel, schedule
+from tests.support.timer_state import RULES, START_US, TimerState, cancel, schedule
 
 DAY_MS = 86_400_000
 
@@ -243,3 +244,20 @@ def test_figures_of_what_is_due() -> None:
     assert due_queues(state.store, START_US + 99_000, 100) == {b"x": 2, b"y": 1}
     assert due_queues(state.store, START_US + 99_000, 1) == {b"x": 1}
     assert state.pending == 3, "looking fires nothing"
+
+
+def test_a_large_payload_leaves_no_row_behind() -> None:
+    """Fired, cancelled, replaced by a small one, dead-lettered: what is gone is gone whole."""
+    state = TimerState()
+    large = b"x" * (INLINE_PAYLOAD_MAX_BYTES + 1)
+    state.apply(*(schedule(key, 10, payload=large) for key in ("fires", "cancelled", "replaced", "due", "dead")))
+    assert len(state.store.scan(TIMER_PAYLOAD, after(TIMER_PAYLOAD), 10)) == 5
+    state.apply(cancel("cancelled"), schedule("replaced", 10), schedule("due", 0, payload=large),
+                schedule("dead", 20, queue="q", payload=large))
+    state.advance(10)
+    state.fire()
+    state.advance(10)
+    state.fire(rules=RULES._replace(max_attempts=1, fail_queue=b"q"))
+    assert state.pending == 0 and len(state.dead_letters()) == 1
+    for kind in (TIMER_PAYLOAD, TIMER, CALENDAR + CALENDAR_TIMERS):
+        assert state.store.scan(kind, after(kind), 10) == []

@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable
 
 _POOL_BYTES = 4096  # one system call serves 400 ids: os.urandom(10) alone costs as much as the rest of minting
+_NOISE_BYTES = 10
+_NOISE_MASK = (0x0FFF << 64) | (1 << 62) - 1  # what of the noise stays: 12 bits behind the version, 62 behind the variant
+_VERSION_AND_VARIANT = (0x7000 << 64) | (1 << 63)
 
 
 class IdMint:
     """Mints UUIDv7 (RFC 9562) and request ids. One a node; `wall_ns` and `random_bytes` are passed in for tests."""
 
-    __slots__ = ("_pool", "_position", "_random_bytes", "_wall_ns")
+    __slots__ = ("_pool", "_position", "_random_bytes", "_request", "_wall_ns")
 
     def __init__(
         self,
@@ -21,19 +24,21 @@ class IdMint:
     ) -> None:
         self._wall_ns, self._random_bytes = wall_ns, random_bytes
         self._pool, self._position = b"", 0
+        self._request = int.from_bytes(random_bytes(16), "big") >> 8  # room to count up without ever wrapping
 
     def uuid7(self) -> bytes:
         """16 bytes: milliseconds of the wall clock, then 74 random bits. Nobody may rely on their order (PU-15)."""
         position = self._position
-        if position + 10 > len(self._pool):
+        if position + _NOISE_BYTES > len(self._pool):
             self._pool, position = self._random_bytes(_POOL_BYTES), 0
-        self._position = position + 10
-        noise = self._pool[position : position + 10]
-        return (
-            (self._wall_ns() // 1_000_000).to_bytes(6, "big")
-            + bytes((0x70 | noise[0] & 0x0F, noise[1], 0x80 | noise[2] & 0x3F))
-            + noise[3:]
-        )
+        self._position = end = position + _NOISE_BYTES
+        noise = int.from_bytes(self._pool[position:end], "big") & _NOISE_MASK
+        return (self._wall_ns() // 1_000_000 << 80 | _VERSION_AND_VARIANT | noise).to_bytes(16, "big")
+
+    def request_id(self) -> bytes:
+        """16 bytes, unique to a call: a random beginning of this process, counted up (CL-27)."""
+        self._request += 1
+        return self._request.to_bytes(16, "big")
 
 
 def uuid_text(raw: bytes) -> str:

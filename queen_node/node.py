@@ -181,7 +181,8 @@ class Node:
         self.pipeline = Pipeline(
             self.actor, self.metrics, admit_max_bytes=settings.admit_max_mb << 20,
             admit_hold_s=settings.admit_hold_ms / 1000, margin_s=settings.pop_reply_margin_ms / 1000,
-            storage_full=lambda: self._keeper.storage_full, store_full=lambda: self._keeper.store_full, jitter=random.random)
+            storage_full=lambda: self._keeper.storage_full, store_full=lambda: self._keeper.store_full,
+            jitter=random.random)
         self._log_failure: str | None = None
 
     async def run(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:

@@ -87,7 +87,7 @@ class AckHandlers:
         lease_id = _lease_id(text)
         if lease_id == UNKNOWN_LEASE:
             return Response(200, extended(text, 0, None))
-        command = commands.extend(self._ids.uuid7(), lease_id, _seconds_of(request.body))
+        command = commands.extend(self._ids.request_id(), lease_id, _seconds_of(request.body))
         try:
             raw = await self._broker.write(command, timeout_ms=self._timeout_ms)
         except Unavailable as error:
@@ -100,7 +100,7 @@ class AckHandlers:
         group = group_name.encode() if group_name else QUEUE_MODE
         if len(group) > GROUP_BYTES_MAX:
             raise Refused(NAME_TOO_LONG, limit=GROUP_BYTES_MAX, got=len(group))
-        command = commands.ack(self._ids.uuid7(), group, [_item(item) for item in acknowledgments])
+        command = commands.ack(self._ids.request_id(), group, [_item(item) for item in acknowledgments])
         try:
             raw = await self._broker.write(command, timeout_ms=self._timeout_ms)
         except Unavailable as error:

@@ -124,7 +124,7 @@ class ConfigureHandlers:
         """Create the queue or edit it, in one entry (QU-1). Raises Refused; then nothing was written."""
         wish, ignored = read_wish(request.body)
         command = commands.configure(
-            self._ids.uuid7(), wish.queue, self._ids.uuid7(), wish.labels, wish.mode, wish.options)
+            self._ids.request_id(), wish.queue, self._ids.uuid7(), wish.labels, wish.mode, wish.options)
         try:
             raw = await self._broker.write(command, timeout_ms=self._timeout_ms)
         except Unavailable as error:

@@ -68,7 +68,7 @@ class PopHandlers:
         commit = _commits_on_delivery(query)
         lease_id = self._ids.uuid7()
         command = commands.pop(
-            self._ids.uuid7(),
+            self._ids.request_id(),
             lease_id=lease_id,
             queue=queue,
             partition=partition,

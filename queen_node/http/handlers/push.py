@@ -64,7 +64,7 @@ class PushHandlers:
             parts = Parts(self._ids)
             parts.add(items)
             return await self._write_parts(parts)
-        return await self._write(commands.push(self._ids.uuid7(), items), tuple([item[0] for item in items]))
+        return await self._write(commands.push(self._ids.request_id(), items), tuple([item[0] for item in items]))
 
     async def _push_large(self, body: bytes) -> Response:
         """The same for a body that must not be decoded, checked and encoded in one go (M-51)."""

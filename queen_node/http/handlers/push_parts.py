@@ -62,7 +62,7 @@ class Parts:
 
     def _close(self) -> None:
         if self._open:
-            command = commands.push(self._ids.uuid7(), self._open)
+            command = commands.push(self._ids.request_id(), self._open)
             self._closed.append((command, tuple([item[0] for item in self._open])))
             self._open, self._open_bytes = [], 0
 

@@ -129,7 +129,7 @@ class TimerHandlers:
         operations = call.operations
         if not operations:
             return EMPTY
-        command = commands.timers(self._ids.uuid7(), operations, firing=self._firing())
+        command = commands.timers(self._ids.request_id(), operations, firing=self._firing())
         if len(command) > self._limits.command_max_bytes:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, limit=self._limits.command_max_bytes, got=len(command))
         if any(operation[0] == TimerOp.SCHEDULE for operation in operations):
@@ -149,7 +149,7 @@ class TimerHandlers:
         queue, key = _names_in_path(request)
         echo = _query(request, "txn")
         operation = (TimerOp.CANCEL, queue, key, None if echo is None else echo.encode())
-        return await self._write(commands.timers(self._ids.uuid7(), [operation], firing=False, one=True), ())
+        return await self._write(commands.timers(self._ids.request_id(), [operation], firing=False, one=True), ())
 
     # --- GET
 

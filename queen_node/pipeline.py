@@ -114,9 +114,10 @@ class Pipeline:
             if client_gone is None or not pop.waits:
                 return await pop.slot.wait()
             return await self._wait_watching(pop, client_gone)
-        except trio.Cancelled:
-            self._group.inbox.put(Withdraw(pop))
-            raise
+        finally:
+            # Cancelled, alone or in a group with the watcher's: nobody will read what this pop is given.
+            if not pop.slot.answered:
+                self._group.inbox.put(Withdraw(pop))
 
     async def _wait_watching(self, pop: WaitingPop, client_gone: Callable[[], Awaitable[None]]) -> bytes:
         """Wait for a long poll's result; if the client goes first, withdraw the pop and wait for what became of it."""

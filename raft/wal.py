@@ -203,7 +203,7 @@ class Wal:
     def fail(self, error: OSError) -> LogFailed:
         """A step failed: the log is poisoned for good. Returns what to raise."""
         self._failure = self._failure or error
-        return LogFailed(f"{self._path}: {self._failure}: nothing is written until a restart has read what the disk has")
+        return LogFailed(f"{self._path}: {self._failure}: nothing is written before a restart has read what is on disk")
 
     def tidy(self) -> list[Step]:
         """What may follow a batch: the next segment when this one is full, the removal of those nobody needs. Empty

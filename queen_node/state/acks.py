@@ -71,21 +71,32 @@ def apply_ack(step: Step, command: list[Any]) -> list[Acked]:
 
 def _ack_part(step: Step, group: bytes, items: Sequence[Item]) -> list[Acked]:
     """The items of one partition and lease (PA-46)."""
-    place = _place_of(step, group, items[0][1])
-    if place is None:
+    store = step.store
+    _, partition_id, _, lease_id, _ = items[0]
+    partition = partition_of_id(store, partition_id) if 0 < partition_id <= ID_MAX else None
+    queue = find_queue(store, partition.queue) if partition is not None else None
+    if partition is None or queue is None or queue.queue_id != partition.queue_id:
         return _refused(items, CONSUMER_NOT_FOUND)
-    lease_id: bytes = items[0][3]
+    cursor = store.row(cursor_key(partition_id, group), CursorRow)
+    if lease_id:  # fenced, before anything else is asked of the group (PA-47)
+        if cursor is None or cursor.lease_id != lease_id or not leases.is_live(cursor, step.now_us):
+            return _repeated(step, partition, group, items)
+    else:
+        cursor = _cursor_of(step, queue, partition, group, cursor)
+        if cursor is None:
+            return _refused(items, CONSUMER_NOT_FOUND)
+    return _judge(step, Place(queue, partition, group, cursor), items, fenced=bool(lease_id))
+
+
+def _judge(step: Step, place: Place, items: Sequence[Item], *, fenced: bool) -> list[Acked]:
+    """Look the items up, rule, write, answer."""
     cursor = place.cursor
-    if lease_id and not (cursor.lease_id == lease_id and leases.is_live(cursor, step.now_us)):
-        return _repeated(step, place, items)
-    ids = [item[0] for item in items]
-    offsets = lookup.offsets_of_items(step.store, place.partition, cursor, ids, fenced=bool(lease_id))
+    offsets = lookup.offsets_of_items(step.store, place.partition, cursor, [item[0] for item in items], fenced=fenced)
     marks: dict[int, int] = {}
     for item, offset in zip(items, offsets, strict=True):
         if offset is not None and offset > cursor.committed:
             marks[offset] = max(marks.get(offset, 0), item[2])
-    ruling = rule(
-        cursor.committed, marks, retries=cursor.retries, retry_limit=place.queue.options.retry_limit)
+    ruling = rule(cursor.committed, marks, retries=cursor.retries, retry_limit=place.queue.options.retry_limit)
     filed = _file_dead_letters(step, place, items, offsets, marks, ruling)
     verdicts = [
         _verdict(item[2], offset, cursor.committed, ruling, filed)
@@ -95,24 +106,16 @@ def _ack_part(step: Step, group: bytes, items: Sequence[Item]) -> list[Acked]:
     return [Acked(item[0], verdict, released) for item, verdict in zip(items, verdicts, strict=True)]
 
 
-def _place_of(step: Step, group: bytes, partition_id: int) -> Place | None:
-    """Where the group stands in a partition; None for what PA-53's table calls `consumer not found`."""
-    store = step.store
-    if not 0 < partition_id <= ID_MAX:
-        return None
-    partition = partition_of_id(store, partition_id)
-    queue = find_queue(store, partition.queue) if partition is not None else None
-    if partition is None or queue is None or queue.queue_id != partition.queue_id:
-        return None
-    cursor = store.row(cursor_key(partition_id, group), CursorRow)
+def _cursor_of(
+    step: Step, queue: QueueRow, partition: PartitionRow, group: bytes, cursor: CursorRow | None,
+) -> CursorRow | None:
+    """Where a lease-less ack of the group stands; None for what PA-53's table calls `consumer not found`."""
     if group == QUEUE_MODE:  # it has no record: a cursor must have been used
-        return Place(queue, partition, group, cursor) if cursor is not None and _was_used(cursor) else None
-    if cursor is None:
-        record = groups.find(store, queue, group)
-        if record is None:
-            return None
-        cursor = _start(step, record, partition)
-    return Place(queue, partition, group, cursor)
+        return cursor if cursor is not None and _was_used(cursor) else None
+    if cursor is not None:
+        return cursor
+    record = groups.find(step.store, queue, group)
+    return None if record is None else _start(step, record, partition)
 
 
 def _was_used(cursor: CursorRow) -> bool:
@@ -126,10 +129,10 @@ def _start(step: Step, record: GroupRow, partition: PartitionRow) -> CursorRow:
     return cursor if cursor is not None else CursorRow(partition.queue_id, partition.next_offset - 1)
 
 
-def _repeated(step: Step, place: Place, items: Sequence[Item]) -> list[Acked]:
+def _repeated(step: Step, partition: PartitionRow, group: bytes, items: Sequence[Item]) -> list[Acked]:
     """An ack under a lease that is not live: the same again as the first time, else refused (PA-47, PA-59)."""
-    store, partition = step.store, place.partition
-    memory = ack_memory.recall(store, partition.partition_id, place.group, items[0][3], step.now_us)
+    store = step.store
+    memory = ack_memory.recall(store, partition.partition_id, group, items[0][3], step.now_us)
     if memory is None:
         return _refused(items, INVALID_LEASE)
     if memory.digest == _digest(items):

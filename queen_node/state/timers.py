@@ -78,6 +78,8 @@ class _Appender:
     def append(self, timer: Timer) -> None:
         """Append the message of a timer, unless its txn is inside the partition's dedup window (TM-51)."""
         step, name = self._step, (timer.queue, timer.partition)
+        tally = step.tally
+        tally.fire_lag_us.append(step.now_us - timer.deliver_at_us)
         place = self._places.get(name)
         if place is None:
             place = self._places[name] = queues.destination(step, timer.queue, timer.partition)
@@ -85,24 +87,22 @@ class _Appender:
         if not queue.options.dedup_window_seconds:
             twin = (partition.partition_id, timer.txn)
             if twin in self._appended:  # two due timers with one txn are one message, whatever the window
-                step.tally.duplicates += 1
-                step.tally.timer_duplicates += 1
+                tally.duplicates += 1
+                tally.timer_duplicates += 1
                 return
             self._appended.add(twin)
         _offset, original = push.append(
             step, queue, partition, transaction_id=timer.txn, message_id=timer.message_id, payload=timer.payload,
             payload_flags=timer.payload_flags, trace_id=None, producer_sub=timer.producer_sub)
-        tally = step.tally
         if original is None:
             tally.fired += 1
         else:
             tally.timer_duplicates += 1
-        tally.fire_lag_us.append(step.now_us - timer.deliver_at_us)
 
 
 def apply_timers(step: Step, command: Sequence[Any]) -> TimersAnswer:
     """Apply the operations of one call in array order, all or none (TM-15). The door has checked what it can."""
-    _kind, _request_id, operations, firing, one, *more = command
+    _kind, _request_id, operations, firing, one, *more = command  # more: rules, where they are not the contract's
     in_clear = _first_in_clear(step.store, operations)
     if in_clear is not None:
         return one, in_clear

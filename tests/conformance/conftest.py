@@ -28,25 +28,25 @@ NARROW = {
 @pytest.fixture(scope="session")
 def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """The node of nearly all tests here, with the settings a fresh clone has (the rate apart)."""
-    yield from _running(NodeProcess(tmp_path_factory.mktemp("conformance")))
+    yield from running(NodeProcess(tmp_path_factory.mktemp("conformance")))
 
 
 @pytest.fixture(scope="session")
 def shared_narrow_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """A node with NARROW limits."""
-    yield from _running(NodeProcess(tmp_path_factory.mktemp("narrow"), NARROW))
+    yield from running(NodeProcess(tmp_path_factory.mktemp("narrow"), NARROW))
 
 
 @pytest.fixture
 def node(shared_node: NodeProcess) -> Iterator[NodeProcess]:
     """The shared node; what it logs as an error during a test fails that test."""
-    yield from _watched(shared_node)
+    yield from watched(shared_node)
 
 
 @pytest.fixture
 def narrow_node(shared_narrow_node: NodeProcess) -> Iterator[NodeProcess]:
     """The narrow node, watched alike."""
-    yield from _watched(shared_narrow_node)
+    yield from watched(shared_narrow_node)
 
 
 @pytest.fixture
@@ -81,13 +81,15 @@ def calls(http: HttpClient, queue: str) -> Calls:
     return Calls(http, queue)
 
 
-def _running(process: NodeProcess) -> Iterator[NodeProcess]:
+def running(process: NodeProcess) -> Iterator[NodeProcess]:
+    """Start, lend, end."""
     process.start()
     yield process
     process.close()
 
 
-def _watched(process: NodeProcess) -> Iterator[NodeProcess]:
+def watched(process: NodeProcess) -> Iterator[NodeProcess]:
+    """Lend for one test, which fails for what is logged as an error meanwhile."""
     process.unannounced_errors()
     lines_before = len(process.log_lines())
     yield process

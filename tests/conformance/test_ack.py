@@ -175,6 +175,31 @@ async def test_the_budget_is_each_messages_own(calls: Calls) -> None:
         await calls.ack(await calls.pop(batch=1))
 
 
+async def test_the_dead_letters_themselves(calls: Calls) -> None:
+    """PA-56, G-Q9, QU-40: payload, id, offset, group, reason and the retries spent, newest first."""
+    await calls.configure(retryLimit=1)
+    await calls.push(calls.item({"n": 0}, transactionId="a"), calls.item([1, 2], transactionId="b"))
+    for _ in range(2):
+        messages = await calls.pop(batch=1)
+        await calls.ack(messages, "failed")
+    other = await calls.pop()
+    body = {"transactionId": "b", "partitionId": other[0]["partitionId"], "leaseId": other[0]["leaseId"],
+            "status": "dlq", "error": "poison"}
+    assert (await calls.http.post("/api/v1/ack", body)).json()[0]["dlq"]
+    found = (await calls.http.get(f"/api/v1/dlq?queue={calls.queue}")).json()
+    assert found["total"] == 2
+    assert set(found["pagination"]) == {"limit", "offset"}
+    newest, oldest = found["messages"]
+    assert set(newest) >= {
+        "id", "transactionId", "partitionId", "queue", "partition", "consumerGroup", "errorMessage", "retryCount",
+        "data", "producerSub", "createdAt", "failedAt", "offset",
+    }
+    names = ("transactionId", "data", "offset", "errorMessage", "consumerGroup")
+    assert verdicts([newest, oldest], *names) == [
+        ("b", [1, 2], 1, "poison", "__QUEUE_MODE__"), ("a", {"n": 0}, 0, "Retries exhausted", "__QUEUE_MODE__")]
+    assert oldest["retryCount"] == 1
+
+
 # ---- fences
 
 

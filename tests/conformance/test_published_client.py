@@ -82,6 +82,8 @@ def test_nack_redelivers_and_files(run: Run, queue: str) -> None:
             answer = await client.ack(message, False, {"error": "no luck"})
             assert (answer["success"], answer["dlq"]) == (True, attempt == 4)
         assert await client.queue(queue).batch(1).wait(False).pop() == []
+        letters = await client.queue(queue).dlq().get()
+        assert [(letter["data"], letter["errorMessage"]) for letter in letters["messages"]] == [(1, "no luck")]
 
     run(scene)
 

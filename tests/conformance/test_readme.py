@@ -1,9 +1,9 @@
 """The README's session with curl, run as it is written there.
 
 Every fenced block whose info string is `sh first-timer` belongs to the session, in order. Together they are one shell
-script: the port is replaced, nothing else. An indented block that follows one and begins with a bracket shows the answer of
-the last command before it: every value in it must have come back, except ids, times and what is cut short with `…`, which
-change from run to run.
+script: the port is replaced, nothing else. An indented block that follows one and begins with a bracket shows the
+answer of the last command before it: every value in it must have come back, except ids, times and what is cut short
+with `…`, which change from run to run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tests.support.node_process import REPOSITORY, NodeProcess
 README = REPOSITORY / "README.md"
 ADDRESS = "localhost:6632"
 SESSION_TIMEOUT_S = 60.0
-BLOCK = re.compile(r"^```sh first-timer\n(?P<script>.*?)^```$\n*(?P<shown>(?:^    [^\n]*\n)*)", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```sh first-timer\n(?P<script>.*?)^```$\n*(?P<shown>(?:^    [^\n]*\n)*)", re.MULTILINE | re.DOTALL)
 PAIR = re.compile(r'"(\w+)":("[^"]*"|true|false|null|-?\d+)')
 CHANGING = re.compile(r"…|[0-9a-f]{8}-[0-9a-f]{4}-|\d{4}-\d\d-\d\dT")
 MARK = "--- end of a block ---"

@@ -126,7 +126,9 @@ class Campaign:
 
     async def _drain(self, queue: str) -> None:
         client = Client(self.world, 1000, Random(0))
-        options = {"wait": "true", "timeout": "400"}
+        # So many empty polls in a row outlast every lease that a dead client left behind.
+        timeout_ms = 1000 * self.shape.lease_s_max // EMPTY_POLLS + 100
+        options = {"wait": "true", "timeout": str(timeout_ms)}
         empty = 0
         while empty < EMPTY_POLLS:
             pop = await client.pop(queue, lease_s=30, batch=500, partitions=PARTITIONS_MAX, options=options)

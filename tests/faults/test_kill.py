@@ -28,6 +28,19 @@ async def test_kill_at_random_moments_under_load(node: NodeProcess, seed: int, r
     await campaign.finish()
 
 
+async def test_kill_with_a_slow_disk(node: NodeProcess, seed: int, again: str) -> None:
+    """G-D1: writes that were on their way to the disk when the node died end before the next node reads the log."""
+    campaign = Campaign(node, seed, again=again)
+    slow = {"QUEEN_TEST_FSYNC_DELAY_MS": "150"}
+    await campaign.begin(slow)
+    for _ in range(4):
+        async with campaign.load():
+            await campaign.world.wait_for_calls(campaign.dice.randint(5, 40))
+            await campaign.kill()
+            await campaign.restart(slow)
+    await campaign.finish()
+
+
 async def test_kill_while_starting(node: NodeProcess, seed: int, again: str) -> None:
     """G-D1: a node killed while it replays starts again all the same, and has everything."""
     campaign = Campaign(node, seed, again=again)

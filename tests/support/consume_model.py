@@ -158,19 +158,22 @@ class Model:
         self, group: str, partition: str, lease_id: bytes, items: list[tuple[str, str]], now_us: int,
     ) -> list[Verdict]:
         """One part: (id, status) pairs."""
-        if partition not in self.log or (group not in self.groups and (group, partition) not in self.cursors):
+        if partition not in self.log:
             return [_refused("consumer not found")] * len(items)
+        if group not in self.groups:
+            return [_refused("lease" if lease_id else "consumer not found")] * len(items)
         cursor = self.cursor(group, partition)
-        if group == "__QUEUE_MODE__" and not cursor.used:
+        if not lease_id and group == "__QUEUE_MODE__" and not cursor.used:
             return [_refused("consumer not found")] * len(items)
         lease = cursor.lease
         live = lease is not None and now_us < lease.expires_us
         if lease_id and not (live and lease is not None and lease.lease_id == lease_id):
             return self._repeat(cursor, partition, lease_id, items, now_us)
-        self.cursors[group, partition] = cursor
         log = [txn for txn, _ in self.log[partition]]
         offsets = _offsets(log, cursor, [txn for txn, _ in items], fenced=bool(lease_id))
         before = cursor.committed
+        if any(offset is not None and offset > before for offset in offsets):
+            self.cursors[group, partition] = cursor
         stop, gone, final = self._judge(cursor, items, offsets)
         for offset, filed in gone.items():
             if filed:

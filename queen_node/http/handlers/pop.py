@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from queen_node import commands
 from queen_node.answers import read_result
 from queen_node.broker import Broker, Unavailable
-from queen_node.errors import NAME_TOO_LONG, POP_BAD_PARAMETER, POP_NO_LEADER, POP_UNAVAILABLE, Refused
+from queen_node.errors import NAME_TOO_LONG, NO_SUCH_ROUTE, POP_BAD_PARAMETER, POP_NO_LEADER, POP_UNAVAILABLE, Refused
 from queen_node.http.messages import BadPath, BadQuery, Request, Response
 from queen_node.ids import IdMint
 from queen_node.state.claims import PARTITIONS_MAX
@@ -51,6 +51,8 @@ class PopHandlers:
         return await self._pop(request, _name(request, "partition"))
 
     async def _pop(self, request: Request, partition: bytes | None) -> Response:
+        if request.method == "HEAD":  # it would take messages and show none
+            raise Refused(NO_SUCH_ROUTE)
         queue = _name(request, "queue")
         try:
             query = request.query

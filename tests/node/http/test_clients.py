@@ -59,6 +59,7 @@ async def test_a_slow_head_closes_the_connection_without_an_answer(mock_clock: M
             assert is_open(client)
             await client.send(b"x")
         await pass_time(mock_clock, 3)
+        await until(lambda: node.metrics.connections == 0)
         assert await client.rest() == b""
 
 
@@ -102,13 +103,15 @@ async def test_an_idle_connection_is_closed_and_a_long_poll_is_not(mock_clock: M
         await pass_time(mock_clock, 4)
         assert (await idle.ask(ASK)).status == 200
         await pass_time(mock_clock, 3)
+        await until(lambda: node.metrics.connections == 2)
         assert await fresh.rest() == b""
         assert is_open(idle)
         await pass_time(mock_clock, 10)
+        await until(lambda: node.metrics.connections == 1)
         assert await idle.rest() == b""
         release.set()
         assert (await parked.answer()).body == b"late"
-        await until(lambda: node.metrics.connections == 1)
+        assert node.metrics.connections == 1
 
 
 async def test_a_client_that_does_not_read_its_answer_is_cut_off(mock_clock: MockClock) -> None:
@@ -128,6 +131,16 @@ async def test_a_client_that_does_not_read_its_answer_is_cut_off(mock_clock: Moc
         assert not told.is_set()
         await pass_time(mock_clock, 4)
         await until(told.is_set)
+        await until(lambda: node.metrics.connections == 0)
+
+
+async def test_a_refused_client_that_stays_is_cut_off(mock_clock: MockClock) -> None:
+    async with serving(OK) as node:
+        client = await node.client()
+        assert (await client.ask(b"BREW /pot HTTP/1.1\r\n\r\n")).status == 400
+        await pass_time(mock_clock, 1)
+        assert node.metrics.connections == 1
+        await pass_time(mock_clock, 3)
         await until(lambda: node.metrics.connections == 0)
 
 

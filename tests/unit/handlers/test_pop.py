@@ -242,6 +242,18 @@ async def test_an_answer_that_could_not_be_written_is_handed_back() -> None:
     assert again["messages"][0]["deliveryAttempt"] == 1
 
 
+async def test_a_head_request_takes_nothing() -> None:
+    """Its answer has no body: whatever it claimed would be lost."""
+    broker = FakeBroker(NOW_US)
+    push(broker, "a", b"1")
+    made = request("commitOnDelivery=true")
+    made.method = "HEAD"
+    with pytest.raises(Refused) as refused:
+        await PopHandlers(broker, counting_mint()).pop_queue(made)
+    assert refused.value.refusal.status == 404
+    assert (await popped(broker)).status == 200
+
+
 @pytest.mark.parametrize(("text", "at_us"), [
     ("1700000000123", 1_700_000_000_123_000),
     ("2023-11-14T22:13:20Z", NOW_US),

@@ -155,6 +155,13 @@ def test_refused_by_the_head_or_the_size(head: bytes, status: int, told: str) ->
     assert not reader.ready
 
 
+@pytest.mark.parametrize("head", [b"Content-Length: 101", b"Content-Length: 3\r\nContent-Encoding: gzip"])
+def test_each_request_of_a_connection_is_judged_by_its_own_head(head: bytes) -> None:
+    reader = read(POST, POST, b"POST / HTTP/1.1\r\n" + head + b"\r\n\r\nabc")
+    assert reader.failure is not None
+    assert seen(reader) == [SEEN[POST], SEEN[POST]]
+
+
 def test_identity_and_an_empty_body_are_no_encoding() -> None:
     """PU-63."""
     reader = read(

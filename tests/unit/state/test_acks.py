@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from queen_node.commands import AckStatus, forget_ids
+from queen_node.state import lookup
 from queen_node.state.ack_memory import LEASES_KEPT
 from queen_node.state.acks import Acked
 from queen_node.state.consume import Popped
@@ -141,6 +142,7 @@ class TestFence:
         """PA-47: another group's lease, and the SDK's ack without a group (PA-45)."""
         node.pop(group="g", mode="all")
         assert verdicts(node.ack("m0", lease=claim, group="g")) == [INVALID_LEASE]
+        assert verdicts(node.ack("m0", lease=claim, group="unheard of")) == [INVALID_LEASE]
         assert verdicts(node.ack("m0", lease=claim)) == [DONE]
 
     def test_ids_are_looked_up_inside_the_claim_only(self, node: Outward) -> None:
@@ -229,6 +231,21 @@ class TestWhichMessage:
         assert verdicts(node.ack("m7", lease=popped if fenced else None)) == [DONE]
         assert node.committed() == 7
         assert verdicts(node.ack("m3", lease=popped if fenced else None)) == [DONE | NOOP]
+
+    def test_how_far_back_a_forgotten_id_is_looked_for(self, node: Outward, monkeypatch: pytest.MonkeyPatch) -> None:
+        """PA-54: among the last messages below the cursor, a bound that a test can see; so many bytes at most."""
+        node.push(*TEN)
+        node.ids(commit=True)
+        node.wait(3 * 24 * 3600)
+        for _ in range(3):
+            node.apply(forget_ids(at_most=1000, keep_at_least_s=0))
+        assert node.partition().ids_start == 10
+        assert verdicts(node.ack("m0", lease=None)) == [DONE | NOOP]
+        monkeypatch.setattr(lookup, "LOOKBACK_MAX", 4)
+        assert verdicts(node.ack("m6", "m5", lease=None)) == [DONE | NOOP, UNRESOLVABLE]
+        monkeypatch.setattr(lookup, "PAGE", 2)
+        monkeypatch.setattr(lookup, "LOOKBACK_MAX_BYTES", 1)
+        assert verdicts(node.ack("m8", "m7", lease=None)) == [DONE | NOOP, UNRESOLVABLE]
 
     def test_lease_less_below_the_cursor(self, node: Outward, claim: Popped) -> None:
         """PA-54, PA-48: while its id is kept."""

@@ -8,6 +8,7 @@ from queen_node.state.claims import LOOK_MAX
 from queen_node.state.consume import shared_among
 from queen_node.state.keys import CURSOR, GROUP, LEASE
 from queen_node.state.queues import find_queue
+from queen_node.state.verdicts import DONE
 from tests.support.outward import QM, SECOND, START_US, Got, Outward, got
 
 
@@ -60,6 +61,13 @@ class TestClaims:
             node.ack(*claim.ids, lease=popped, partition=claim.partition)
         assert served == list("abcdabcda")
 
+    def test_another_append_does_not_send_a_ready_partition_to_the_back(self, node: Outward) -> None:
+        """PA-12: it became ready with the first."""
+        node.push("first", partition="a")
+        node.push("second", partition="b")
+        node.push("third", partition="a")
+        assert node.ids(partitions=1) == ["first", "third"]
+
     def test_an_expired_lease_takes_its_place_at_its_expiry(self, node: Outward) -> None:
         """PA-12: ready at the end of the lease, so before what was appended after that."""
         node.push("early", partition="a")
@@ -94,6 +102,17 @@ class TestClaims:
         assert node.wakes == {b"orders": 1}
         assert node.got(commit=True) == [Got("Default", 2, ["c"], 1)]
         assert node.chance() is None
+
+    def test_commit_on_delivery_moves_the_cursor_like_an_ack(self, node: Outward) -> None:
+        """PA-40, PA-24, PA-55: retries and attempts start anew behind it."""
+        node.configure(retry_limit=1)
+        node.push("a", "b")
+        node.ack(("a", "failed"), lease=node.pop())
+        node.ids(commit=True, batch=1)
+        popped = node.pop()
+        assert got(popped) == [Got("Default", 1, ["b"], 1)]
+        assert [answer.verdict for answer in node.ack(("b", "failed"), lease=popped)] == [DONE]
+        assert node.ids() == ["b"], "its one retry was still unspent"
 
     def test_the_partition_route_takes_that_partition_only(self, node: Outward) -> None:
         five_in_each_of_four(node)

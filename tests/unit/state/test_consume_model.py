@@ -134,6 +134,12 @@ class MessagesOutAgreeWithTheModel(RuleBasedStateMachine):
             again = self._ack(lease_id, group, partition, items)
             assert [verdict[0] for verdict in again] == [verdict[0] for verdict in first]
 
+    @rule(partition=partitions, group=st.sampled_from([*GROUPS, "unheard of"]), lease_id=st.sampled_from([b"", b"?"]))
+    def ack_of_a_stranger(self, partition: str, group: str, lease_id: bytes) -> None:
+        """Nobody gave it anything; `consumer not found` and the fence have their order (PA-47)."""
+        if partition in self.model.log:
+            self._ack(lease_id, group, partition, [("m1", "completed")])
+
     def _ack(self, lease_id: bytes, group: str, partition: str, items: list[tuple[str, str]]) -> list[Verdict]:
         node, model = self.node, self.model
         partition_id = node.partition(QUEUE, partition).partition_id
@@ -142,8 +148,9 @@ class MessagesOutAgreeWithTheModel(RuleBasedStateMachine):
         ], group=group)
         verdicts = [verdict_of(answer.verdict, answer.released) for answer in answers]
         assert verdicts == model.ack(group, partition, lease_id, items, node.now_us)
-        cursor = model.cursor(group, partition)
-        self.done |= {(group, partition, offset) for offset in range(cursor.committed + 1)}
+        if (group, partition) in model.cursors:
+            committed = model.cursors[group, partition].committed
+            self.done |= {(group, partition, offset) for offset in range(committed + 1)}
         return verdicts
 
     @rule(taken=taken, seconds=st.sampled_from([1, 60]))

@@ -211,3 +211,18 @@ def test_a_failed_step_poisons_the_log_for_good(what: str) -> None:
             wal.mark(clock())
     assert len(disk.steps_done) == done, "the disk was touched again"
     assert [entry.data for entry in wal.read(1, 1, 1, 100)] == [b"durable"]
+
+
+def test_what_a_restart_found_survives_the_next_power_loss() -> None:
+    """CL-122: after a kill the last batch may be in the page cache only; recovery must sync what it hands out."""
+    disk, model = FakeDisk(), Model()
+    wal, _ = open_wal(disk)
+    batch = [write(1, 1, b"written, not synced")]
+    disk.stop_at = len(disk.steps_done) + 3
+    with pytest.raises(PowerLost):
+        wal.write(batch, clock())
+    disk.stop_at = None  # only the process died
+    assert disk.unsynced()
+    model.write(batch)
+    model.must_be_in(*open_wal(disk))
+    model.must_be_in(*open_wal(disk.after_power_loss()))

@@ -1,0 +1,272 @@
+"""The actor around a group: it applies in slices, waits out a busy store, and only refuses once an entry poisons it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from queen_node import commands
+from queen_node.answers import read_result
+from queen_node.broker import Lane, Unavailable
+from queen_node.commands import PayloadFlag
+from queen_node.crash_points import passes
+from queen_node.errors import Refused
+from queen_node.group import Group, Pending
+from queen_node.group_actor import Debt, GroupActor
+from queen_node.ids import IdMint
+from queen_node.metrics import Metrics
+from queen_node.pipeline import Pipeline
+from queen_node.queries import Query, query
+from queen_node.slots import Slot
+from queen_node.state.machine import Machine
+from queen_node.state.step import Tally
+from queen_node.state.store import Store, StoreBusy
+from raft.clock import GroupClock, SystemTime
+from raft.core import Core
+from raft.group import RaftGroup
+from raft.log import Log
+from raft.messages import HardState
+from raft.quorum import Configuration
+from raft.settings import Settings
+from raft.wal import GroupWrite
+from tests.support.memory_engine import MemoryEngine
+from tests.unit.group.driver import SETTINGS
+
+IDS = IdMint()
+
+
+class Disk:
+    """A log that is fsynced at once, or when a test opens the gate again."""
+
+    def __init__(self) -> None:
+        self.works = True
+        self._held: list[Callable[[], None]] = []
+
+    def submit_nowait(self, write: GroupWrite, report: Callable[[], None]) -> None:
+        if self.works:
+            report()
+        else:
+            self._held.append(report)
+
+    def catch_up(self) -> None:
+        self.works = True
+        held, self._held = self._held, []
+        for report in held:
+            report()
+
+
+class Parts:
+    """What a test may reach into."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        self.engine, self.disk, self.metrics = engine, Disk(), Metrics(0.0)
+        self.tallies: list[Tally] = []
+        source = SystemTime()
+        core = Core(
+            node_id=1, configuration=Configuration((1,)), log=Log(), hard_state=HardState(0, 0, 0), applied_index=0,
+            settings=Settings(), random=random.Random(1))
+        machine = Machine(Store(engine, life=1))
+        self.actor = GroupActor(
+            Group(RaftGroup(life=1, core=core, clock=GroupClock.first_ever(source)), machine, SETTINGS), self.disk,
+            arm=lambda _at_us: None, count=self.tallies.append, count_slow=lambda: None, reached=passes, debt=Debt(),
+            inbox_bound=4, slow_command_ms=1000)
+        self.pipeline = Pipeline(
+            self.actor, self.metrics, admit_max_bytes=1000, admit_hold_s=1.0, margin_s=0.05,
+            storage_full=lambda: False, store_full=lambda: False, jitter=lambda: 0.5)
+
+    async def push(self, *bodies: bytes, timeout_ms: int = 5000) -> int:
+        items = [(b"q", b"Default", body, IDS.uuid7(), b"1", PayloadFlag.JSON, None, None) for body in bodies]
+        raw = await self.pipeline.write(
+            commands.push(IDS.request_id(), items), timeout_ms=timeout_ms, lane=Lane.PUSHES, queues=(b"q",))
+        return read_result(raw)[0]
+
+
+@asynccontextmanager
+async def running(engine: MemoryEngine | None = None) -> AsyncIterator[Parts]:
+    parts = Parts(engine or MemoryEngine())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(parts.actor.run)
+        await parts.actor.wait_leading()
+        yield parts
+        nursery.cancel_scope.cancel()
+
+
+def pop_command(lease_id: bytes) -> bytes:
+    return commands.pop(
+        IDS.request_id(), lease_id=lease_id, queue=b"q", partition=None, group=b"__QUEUE_MODE__", mode="all", from_us=0,
+        batch=1, partitions=1, lease_ms=None, commit_on_delivery=False, max_bytes=1 << 20)
+
+
+class Stalling(MemoryEngine):
+    """Refuses the next `refusals` writes."""
+
+    refusals = 0
+
+    def write(self, batch: dict[bytes, bytes | None]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreBusy("would stall")
+        super().write(batch)
+
+
+async def test_a_busy_store_delays_and_loses_nothing(autojump_clock: trio.testing.MockClock) -> None:
+    """M-4: the same batch is tried again, the loop goes on meanwhile."""
+    engine = Stalling()
+    async with running(engine) as parts:
+        engine.refusals = 3
+        began_s = trio.current_time()
+        assert await parts.push(b"1") == 201
+        assert trio.current_time() - began_s >= 3 * 0.005
+        assert engine.refusals == 0
+
+
+async def test_the_loop_breathes_while_a_long_entry_is_applied() -> None:
+    """M-50: apply returns to the loop between commands, and nobody sees the half of an entry."""
+    async with running() as parts:
+        seen = []
+
+        async def watch() -> None:
+            while True:
+                seen.append(len(parts.engine.unflushed))
+                await trio.lowlevel.checkpoint()
+
+        parts.disk.works = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(parts.push, b"0")
+            await trio.testing.wait_all_tasks_blocked()
+            for number in range(4):  # the inbox holds four
+                nursery.start_soon(parts.push, *[b"%d-%d" % (number, each) for each in range(400)])
+            await trio.testing.wait_all_tasks_blocked()
+            seen_before = len(parts.engine.unflushed)
+            nursery.start_soon(watch)
+            parts.disk.catch_up()
+            while parts.actor.group.machine.store.meta.applied_index < 3:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        turns_in_the_middle = seen.count(seen_before + 1)
+        assert turns_in_the_middle >= 3, "the loop got no turn while 1,600 messages were applied"
+
+
+class Broken(MemoryEngine):
+    """Fails for good, as a damaged store does."""
+
+    is_broken = False
+
+    def write(self, batch: dict[bytes, bytes | None]) -> None:
+        if self.is_broken:
+            raise OSError("block checksum mismatch")
+        super().write(batch)
+
+
+async def test_an_entry_that_cannot_be_applied_stops_the_group_and_not_the_node() -> None:
+    """README 22: its callers get 503, later calls too; the poison line names entry and reason."""
+    engine = Broken()
+    async with running(engine) as parts:
+        assert await parts.push(b"1") == 201
+        engine.is_broken = True
+        for _ in range(2):
+            with pytest.raises(Unavailable) as refused:
+                await parts.push(b"2")
+            assert refused.value.code == "retry"
+        assert parts.actor.poisoned is not None and "block checksum mismatch" in parts.actor.poisoned
+        assert parts.actor.group.machine.applied_index == 2
+
+
+async def test_a_call_that_was_never_proposed_is_refused_as_such(autojump_clock: trio.testing.MockClock) -> None:
+    """G-D5: `no_leader` is surely not applied; what was proposed and is not known is a `timeout`."""
+    async with running() as parts:
+        parts.disk.works = False
+        outcomes: dict[bytes, str] = {}
+
+        async def call(body: bytes) -> None:
+            try:
+                await parts.push(body, timeout_ms=1000)
+            except Unavailable as refused:
+                outcomes[body] = refused.code
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, b"proposed")
+            await trio.sleep(0.01)
+            nursery.start_soon(call, b"waiting")
+        assert outcomes == {b"proposed": "timeout", b"waiting": "no_leader"}
+
+
+async def test_a_full_inbox_holds_its_senders_and_then_refuses_them(autojump_clock: trio.testing.MockClock) -> None:
+    """DESIGN: nothing is unbounded; senders wait, past a deadline they get an answer."""
+    async with running() as parts:
+        for number in range(4):
+            parts.actor.inbox.put((Lane.PUSHES, _pending(b"%d" % number)))
+        assert parts.actor.inbox.full
+        assert await parts.push(b"waits") == 201
+        assert parts.actor.inbox.peak >= 4
+
+
+def _pending(body: bytes) -> Pending:
+    item = (b"q", b"Default", body, IDS.uuid7(), b"1", PayloadFlag.JSON, None, None)
+    return Pending(commands.push(IDS.request_id(), [item]), Slot(), give_up_at_s=trio.current_time() + 9)
+
+
+async def test_admission_holds_and_then_refuses(autojump_clock: trio.testing.MockClock) -> None:
+    """CL-34: 429 after the hold; one body larger than the whole budget goes alone."""
+    async with running() as parts:
+        await parts.pipeline.admit(5000)
+        parts.pipeline.bytes_under_way = 900
+        began_s = trio.current_time()
+        with pytest.raises(Refused) as refused:
+            await parts.pipeline.admit(200)
+        assert refused.value.refusal.code == "overloaded"
+        assert 0.75 <= trio.current_time() - began_s <= 1.3
+        assert parts.metrics.admit_total == {"admitted": 1, "held": 0, "refused": 1}
+
+
+async def test_a_poll_whose_client_leaves_is_withdrawn() -> None:
+    """PA-23; FAULTS: a stopped consumer's open poll still took a message that waited out its lease."""
+    async with running() as parts:
+        gone = trio.Event()
+        lease_id = IDS.uuid7()
+        command = pop_command(lease_id)
+        async with trio.open_nursery() as nursery:
+
+            async def poll() -> None:
+                raw = await parts.pipeline.pop(
+                    command, lease_id=lease_id, queue=b"q", group=b"__QUEUE_MODE__", partition=None, wait_ms=60_000,
+                    client_gone=gone.wait)
+                assert read_result(raw) == (204, b"")
+
+            nursery.start_soon(poll)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(parts.actor.group.pops) == 1
+            gone.set()
+        assert len(parts.actor.group.pops) == 0
+        assert await parts.push(b"1") == 201
+        assert parts.actor.group.machine.store.counters().leases_live == 0
+
+
+async def test_a_cancelled_poll_is_withdrawn_too() -> None:
+    async with running() as parts:
+        lease_id = IDS.uuid7()
+        command = pop_command(lease_id)
+        with trio.move_on_after(0) as scope:
+            await parts.pipeline.pop(
+                command, lease_id=lease_id, queue=b"q", group=b"__QUEUE_MODE__", partition=None, wait_ms=60_000,
+                client_gone=trio.sleep_forever)
+        assert scope.cancelled_caught
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(parts.actor.group.pops) == 0
+
+
+async def test_a_read_beside_writes_sees_what_was_answered_before_it() -> None:
+    """M-40, G-M12."""
+    async with running() as parts:
+        for number in range(20):
+            key = b"k%d" % number
+            operation = (0, b"q", key, 60_000, b"t", IDS.uuid7(), b"1", 0, b"Default", None)
+            raw = await parts.pipeline.write(commands.timers(IDS.request_id(), [operation], firing=True), timeout_ms=5000)
+            assert read_result(raw)[0] == 200
+            status, body = read_result(await parts.pipeline.read(query(Query.TIMER_PEEK, b"q", key), timeout_ms=5000))
+            assert status == 200 and b'"found":true' in body

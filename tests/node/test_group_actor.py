@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio
@@ -38,6 +39,7 @@ from tests.support.memory_engine import MemoryEngine
 from tests.unit.group.driver import SETTINGS
 
 IDS = IdMint()
+ROOMY = replace(SETTINGS, batch_max_commands=256, batch_max_bytes=1 << 20)
 
 
 class Disk:
@@ -72,7 +74,7 @@ class Parts:
             settings=Settings(), random=random.Random(1))
         machine = Machine(Store(engine, life=1))
         self.actor = GroupActor(
-            Group(RaftGroup(life=1, core=core, clock=GroupClock.first_ever(source)), machine, SETTINGS), self.disk,
+            Group(RaftGroup(life=1, core=core, clock=GroupClock.first_ever(source)), machine, ROOMY), self.disk,
             arm=lambda _at_us: None, count=self.tallies.append, count_slow=lambda: None, reached=passes, debt=Debt(),
             inbox_bound=4, slow_command_ms=1000)
         self.pipeline = Pipeline(
@@ -266,7 +268,8 @@ async def test_a_read_beside_writes_sees_what_was_answered_before_it() -> None:
         for number in range(20):
             key = b"k%d" % number
             operation = (0, b"q", key, 60_000, b"t", IDS.uuid7(), b"1", 0, b"Default", None)
-            raw = await parts.pipeline.write(commands.timers(IDS.request_id(), [operation], firing=True), timeout_ms=5000)
+            command = commands.timers(IDS.request_id(), [operation], firing=True)
+            raw = await parts.pipeline.write(command, timeout_ms=5000)
             assert read_result(raw)[0] == 200
             status, body = read_result(await parts.pipeline.read(query(Query.TIMER_PEEK, b"q", key), timeout_ms=5000))
             assert status == 200 and b'"found":true' in body

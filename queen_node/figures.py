@@ -85,7 +85,7 @@ class Figures:
                 "log": core.log.last_index, "committed": core.commit_index, "applied": core.applied_index,
                 "durable": keeper.durable_index[group.raft.life],
             }
-            failed = actor.poisoned is not None
+            failed = actor.poison is not None
             leading = group.raft.may_propose and not failed
             metrics.raft_groups = {
                 "leading": int(leading), "following": int(not (leading or failed)), "quiet": 0, "failed": int(failed)}

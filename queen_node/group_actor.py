@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
 import trio
 
-from queen_node import commands, queries
+from queen_node import queries
+from queen_node.applier import Applier, Poison, Poisoned
 from queen_node.broker import Lane, Unavailable
-from queen_node.crash_points import Reached
 from queen_node.group import Group, Pending, PendingRead
 from queen_node.inbox import Inbox
 from queen_node.parked_pops import WaitingPop
 from queen_node.queries import Reader
 from queen_node.state.step import Tally
-from queen_node.state.store import StoreBusy
 from raft.group import LogWrite
-from raft.invariants import InvariantBroken
-from raft.messages import Entry, EntryKind
+from raft.messages import Entry
 from raft.wal import GroupWrite
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
-
-SLICE_S = 0.001  # apply returns to the loop after this long, between two commands (M-50)
-BUSY_PAUSE_S = 0.005  # before a batch that the store refused is tried again (M-4)
 LATE_CALLS_EVERY_S = 0.5
 READ_STEPS_A_TURN = 1  # a read that is not finished after this many slices goes on in a task of its own
 
@@ -103,16 +95,14 @@ class GroupActor:
     """
 
     def __init__(
-        self, group: Group, log_sink: LogSink, *, arm: Callable[[int | None], None], count: Callable[[Tally], None],
-        count_slow: Callable[[], None], reached: Reached, debt: Debt, inbox_bound: int, slow_command_ms: int,
+        self, group: Group, applier: Applier, log_sink: LogSink, *, arm: Callable[[int | None], None],
+        count: Callable[[Tally], None], debt: Debt, inbox_bound: int,
     ) -> None:
         self.group = group
         self.inbox: Inbox[Event] = Inbox(inbox_bound)
         self.debt = debt
-        self.poisoned: str | None = None
-        self._log_sink, self._arm = log_sink, arm
-        self._count, self._count_slow, self._reached = count, count_slow, reached
-        self._slow_command_s = slow_command_ms / 1000
+        self.poison: Poison | None = None
+        self._applier, self._log_sink, self._arm, self._count = applier, log_sink, arm, count
         self._armed_us: int | None = -1
         self._alarm_scope = trio.CancelScope()
         self._stopped = trio.Event()
@@ -167,7 +157,7 @@ class GroupActor:
         """Propose, write, apply and answer until nothing is left to do without another event."""
         group, raft = self.group, self.group.raft
         group.tell_the_time(trio.current_time(), self._now_us())
-        if self.poisoned is not None:
+        if self.poison is not None:
             return
         while True:
             group.propose(raft.clock.now_us())
@@ -195,53 +185,20 @@ class GroupActor:
     # --- applying
 
     async def _apply_or_poison(self, entry: Entry) -> bool:
-        try:
-            await self._apply(entry)
-        except (InvariantBroken, trio.Cancelled):
-            raise
-        except Exception as error:
-            meta = self.group.machine.store.meta
-            log.error(
-                "entry cannot be applied", index=entry.index, term=entry.term, digest=meta.digest.hex(),
-                error=repr(error), exc_info=True)
-            self.poisoned = f"entry {entry.index} of term {entry.term} cannot be applied: {error!r}"
-            self.group.stop("retry")
-            return False
-        return True
-
-    async def _apply(self, entry: Entry) -> None:
         group = self.group
-        machine = group.machine
-        data = entry.data if entry.kind is EntryKind.COMMANDS else b""
-        application = machine.begin(index=entry.index, term=entry.term, data=data)
-        results = []
-        began_s = slice_began_s = time.perf_counter()
-        while not application.finished:
-            results.append(application.apply_next())
-            now_s = time.perf_counter()
-            if now_s - began_s > self._slow_command_s:
-                log.warning(
-                    "slow command", kind=commands.Kind(results[-1][1]).name, index=entry.index,
-                    ms=round((now_s - began_s) * 1000, 1))
-                self._count_slow()
-            if now_s - slice_began_s > SLICE_S:
-                await trio.lowlevel.checkpoint()
-                slice_began_s = now_s = time.perf_counter()
-            began_s = now_s
-        self._reached("apply.before_commit")
-        while True:
-            try:
-                machine.commit(application)
-                break
-            except StoreBusy:
-                await trio.sleep(BUSY_PAUSE_S)
-        self._reached("apply.after_commit")
+        try:
+            application, results = await self._applier.apply(entry)
+        except Poisoned as error:
+            self.poison = error.poison
+            group.stop("retry")
+            return False
         group.raft.applied(entry.index)
         group.applied(application, results, self._now_us())
-        self._owe(len(results), len(data))
+        self._owe(len(results), len(entry.data))
         for tally in group.tallies:
             self._count(tally)
         group.tallies.clear()
+        return True
 
     def _owe(self, commands: int, size: int) -> None:
         debt = self.debt

@@ -18,6 +18,7 @@ import structlog
 import trio
 
 from queen_node import commands, config
+from queen_node.applier import Applier, parse_skips
 from queen_node.crash_points import Reached, crash_at
 from queen_node.doors import build_doors
 from queen_node.figures import Figures
@@ -168,11 +169,13 @@ class Node:
         debt = Debt()
         raft_group = open_group(opened, settings, self._source)
         self.replay_until = raft_group.core.log.last_index
+        self._applier = Applier(
+            opened.machine, reached=self._reached, count_slow=self._figures.count_slow,
+            slow_command_ms=settings.slow_command_ms, skips=_skips(settings))
         self.actor = GroupActor(
-            Group(raft_group, opened.machine, group_settings(settings)), self._log_writer,
-            arm=lambda at_us: self._wheel.arm(LIFE, at_us), count=self._figures.count, reached=self._reached, debt=debt,
-            count_slow=self._figures.count_slow, inbox_bound=settings.command_queue_depth,
-            slow_command_ms=settings.slow_command_ms)
+            Group(raft_group, opened.machine, group_settings(settings)), self._applier, self._log_writer,
+            arm=lambda at_us: self._wheel.arm(LIFE, at_us), count=self._figures.count, debt=debt,
+            inbox_bound=settings.command_queue_depth)
         self._keeper = Keeper(
             opened.engine, {LIFE: opened.machine}, debt, release=self._release, reached=self._reached,
             directory=Path(settings.raft_dir), gate=DiskGate(settings.disk_high_percent, settings.disk_low_percent))
@@ -260,22 +263,28 @@ class Node:
         """This node's condition now (AD-7)."""
         actor = self.actor
         core = actor.group.raft.core
-        leads = actor.group.raft.may_propose and actor.poisoned is None and self._log_failure is None
+        poison, stopped = actor.poison, self._log_failure is not None
+        leads = actor.group.raft.may_propose and poison is None and not stopped
         replayed = core.applied_index >= self.replay_until
-        stopped = self._log_failure is not None
         failure = None
-        if actor.poisoned is not None:
-            meta = actor.group.machine.store.meta
+        if poison is not None:
             failure = ApplyFailure(
-                "deterministic", meta.applied_index + 1, core.term, meta.digest.hex(), "", None, actor.poisoned)
+                "deterministic" if poison.digest else "node-local", poison.index, poison.term, poison.digest,
+                poison.command, None, poison.error)
         return Health(
             role="stopped" if stopped else "leader" if leads else "candidate", leader_known=leads, leads_others=False,
             term=core.term, applied=core.applied_index, commit=core.commit_index, lag_ms=0,
             quorum_ack_ms=0 if leads else None, storage_ready=replayed, cluster_version=1, kinds=len(commands.Kind),
             groups=Groups(
-                hosted=1, leading=int(leads), quiet=0, behind=int(not replayed),
-                failed=(LIFE,) if actor.poisoned is not None else ()),
-            failure=failure)
+                hosted=1, leading=int(leads), quiet=0, behind=int(not replayed), failed=(LIFE,) if poison else ()),
+            failure=failure, skipped=tuple(self._applier.skipped))
+
+
+def _skips(settings: config.Settings) -> dict[int, str]:
+    try:
+        return parse_skips(settings.raft_apply_skip, LIFE)
+    except ValueError as error:
+        raise CannotStart(f"QUEEN_RAFT_APPLY_SKIP: {error}") from error
 
 
 def _settle_garbage() -> None:

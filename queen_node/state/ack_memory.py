@@ -13,6 +13,7 @@ import msgspec
 from queen_node.state.keys import named, u64
 from queen_node.state.rows import Row
 from queen_node.state.store import Store
+from raft.invariants import broken
 
 RELEASED = b"\x1c"  # partition id, group behind its length, slot -> ReleasedRow; without a slot: RingRow
 LEASES_KEPT = 64
@@ -57,10 +58,17 @@ def remember(store: Store, partition_id: int, group: bytes, row: ReleasedRow) ->
 def recall(store: Store, partition_id: int, group: bytes, lease_id: bytes, now_us: int) -> ReleasedRow | None:
     """The ack that released `lease_id`, if it is still kept; now_us: stamp of the entry that asks."""
     ring = _ring(partition_id, group)
-    for _, stored in store.scan(ring + b"\x00", ring + bytes((LEASES_KEPT,)), LEASES_KEPT):
+    ring_row = store.row(ring, RingRow)
+    released_count = 0 if ring_row is None else ring_row.released_count
+    for number in range(released_count - 1, max(released_count - LEASES_KEPT, 0) - 1, -1):  # repeats come soon
+        stored = store.get(ring + bytes((number % LEASES_KEPT,)))
+        if stored is None:
+            broken("a released lease is missing from its ring", partition=partition_id, group=group, number=number)
         row = _decode(stored)
+        if now_us > row.released_at_us + KEPT_US:
+            return None  # and those before it are older still
         if row.lease_id == lease_id:
-            return row if now_us <= row.released_at_us + KEPT_US else None
+            return row
     return None
 
 

@@ -157,6 +157,12 @@ class Store:
         self._changed_rows.pop(key, None)
         self._rows.pop(key, None)
 
+    def discard(self) -> None:
+        """Forget the open batch, and all rows and positions that it may have changed in memory."""
+        self._batch, self._changed_rows, self._rows = {}, {}, {}
+        self._batch_order, self._batch_ordered = [], 0
+        self.positions.clear()
+
     @property
     def batch_count(self) -> int:
         """Rows that the open batch writes so far."""

@@ -247,8 +247,10 @@ def test_a_timer_is_consumed(run: Run, queue: str) -> None:
         async def handle(messages: Any) -> None:
             seen.extend(messages if isinstance(messages, list) else [messages])
 
-        consumer = client.queue(queue).limit(1).timeout_millis(10_000).consume(handle)
-        waiting = asyncio.ensure_future(consumer._execute())
+        async def consume() -> None:
+            await client.queue(queue).limit(1).timeout_millis(10_000).consume(handle)
+
+        waiting = asyncio.create_task(consume())
         await asyncio.sleep(0.05)
         result = await client.timer(queue).key("k").payload({"type": "hold-expired"}).after_ms(200).schedule()
         await waiting

@@ -36,7 +36,7 @@ from tests.support.http_client import Answer, HttpClient, NotSent, Unanswered, s
 TIMER_QUEUE, WORK_QUEUE = "faults-timers", "faults-work"
 GROUP = "workers"
 RECENT_KEYS = 20  # W10: reschedules and cancels choose among the last 20 keys
-KNOCK_S = 0.02  # pause after a refused connection: the node is down, and knocking harder does not start it sooner
+KNOCK_S = 0.05  # pause after a refused connection: the node is down, and knocking harder does not start it sooner
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -86,18 +86,20 @@ class World:
     versions: int = 0
     keys: int = 0
     recent_timers: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=RECENT_KEYS))
+    answered: int = 0
     _awaited_count: int = 0
     _awaited: trio.Event | None = None
 
     def note(self, call: Ack | Cancel | Peek | Pop | Push | Schedule) -> None:
         """Write down a call that has ended."""
         self.history.calls.append(call)
-        if self._awaited is not None and len(self.history.calls) >= self._awaited_count:
+        self.answered += call.outcome is Outcome.OK
+        if self._awaited is not None and self.answered >= self._awaited_count:
             self._awaited.set()
 
     async def wait_for_calls(self, count: int) -> None:
-        """Until so many more calls have ended: a moment told by work, not by a clock. One waiter at a time."""
-        self._awaited, self._awaited_count = trio.Event(), len(self.history.calls) + count
+        """Until so many more calls were answered: a moment told by work, not by a clock. One waiter at a time."""
+        self._awaited, self._awaited_count = trio.Event(), self.answered + count
         await self._awaited.wait()
 
     def next_version(self, key: str) -> str:

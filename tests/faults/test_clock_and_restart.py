@@ -60,6 +60,22 @@ async def test_a_timer_due_while_down_fires_once_after_the_start(node: NodeProce
     node.check_log()
 
 
+async def test_timers_wait_for_firing_to_be_switched_on(node: NodeProcess) -> None:
+    """TM-21, timers.md 10 (FAULTS A): with a tick of 0 even a due one is stored; all fire once when it is on again."""
+    await trio.to_thread.run_sync(node.start, {"QUEEN_RAFT_TIMER_TICK_MS": "0"})
+    async with HttpClient(node.port) as http:
+        results = await _schedule(http, [("soon", 50), ("now", 0)])
+        assert [result["status"] for result in results] == ["scheduled"] * 2
+        await trio.sleep(0.3)  # several ticks of a node that fires
+        assert [row["timerKey"] for row in (await http.get("/api/v1/timers/restart")).json()["rows"]] == ["now", "soon"]
+        assert (await http.get("/api/v1/pop/queue/restart")).status == 204
+    assert await trio.to_thread.run_sync(node.stop) == 0
+    await trio.to_thread.run_sync(node.start)
+    async with HttpClient(node.port) as http:
+        assert [message["transactionId"] for message in await _pop_until(http, 2)] == ["txn now", "txn soon"]
+    node.check_log()
+
+
 async def test_peek_is_the_same_over_a_kill_to_the_byte(node: NodeProcess) -> None:
     """FAULTS J (artemis#4929): the restart of a node changes nothing about what is pending."""
     await trio.to_thread.run_sync(node.start)

@@ -13,6 +13,7 @@ import trio.testing
 
 from queen_node import commands
 from queen_node.answers import read_result
+from queen_node.applier import Applier
 from queen_node.broker import Lane, Unavailable
 from queen_node.commands import PayloadFlag
 from queen_node.crash_points import passes
@@ -74,9 +75,9 @@ class Parts:
             settings=Settings(), random=random.Random(1))
         machine = Machine(Store(engine, life=1))
         self.actor = GroupActor(
-            Group(RaftGroup(life=1, core=core, clock=GroupClock.first_ever(source)), machine, ROOMY), self.disk,
-            arm=lambda _at_us: None, count=self.tallies.append, count_slow=lambda: None, reached=passes, debt=Debt(),
-            inbox_bound=4, slow_command_ms=1000)
+            Group(RaftGroup(life=1, core=core, clock=GroupClock.first_ever(source)), machine, ROOMY),
+            Applier(machine, reached=passes, count_slow=lambda: None, slow_command_ms=1000, skips={}),
+            self.disk, arm=lambda _at_us: None, count=self.tallies.append, debt=Debt(), inbox_bound=4)
         self.pipeline = Pipeline(
             self.actor, self.metrics, admit_max_bytes=1000, admit_hold_s=1.0, margin_s=0.05,
             storage_full=lambda: False, store_full=lambda: False, jitter=lambda: 0.5)
@@ -175,7 +176,7 @@ async def test_an_entry_that_cannot_be_applied_stops_the_group_and_not_the_node(
             with pytest.raises(Unavailable) as refused:
                 await parts.push(b"2")
             assert refused.value.code == "retry"
-        assert parts.actor.poisoned is not None and "block checksum mismatch" in parts.actor.poisoned
+        assert parts.actor.poison is not None and "block checksum mismatch" in parts.actor.poison.error
         assert parts.actor.group.machine.applied_index == 2
 
 

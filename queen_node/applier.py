@@ -34,7 +34,7 @@ _SKIP = re.compile(r"(?:g(\d+)/)?(\d+):([0-9a-f]{16})")
 class Poison(NamedTuple):
     """The entry that stopped a group. digest: of its bytes, so that a skip names this entry and no other."""
 
-    index: int
+    log_index: int
     term: int
     digest: str
     command: str
@@ -45,7 +45,7 @@ class Poisoned(Exception):
     """An entry cannot be applied."""
 
     def __init__(self, poison: Poison) -> None:
-        super().__init__(f"entry {poison.index} of term {poison.term} cannot be applied: {poison.error}")
+        super().__init__(f"entry {poison.log_index} of term {poison.term} cannot be applied: {poison.error}")
         self.poison = poison
 
 

@@ -130,8 +130,9 @@ ENCRYPTION_KEY_MISSING = Refusal(
 
 # --- pop: every 503 says "connection" and not the other word, by which the published consumer tells them apart (PA-8)
 POP_BAD_PARAMETER = Refusal("bad_request", 400, Applied.NO, "bad parameter", shape=Shape.POP)
-POP_UNAVAILABLE = Refusal(
-    "retry", 503, Applied.UNKNOWN, "connection to a leader lost", shape=Shape.GENERAL, retry_after_s=1)
+POP_RETRY = Refusal("retry", 503, Applied.UNKNOWN, "connection to a leader lost", retry_after_s=1)
+POP_TIMEOUT = Refusal(
+    "timeout", 503, Applied.UNKNOWN, "connection to a leader lost: the outcome is not known", retry_after_s=1)
 POP_NO_LEADER = Refusal("no_leader", 503, Applied.NO, "no connection to a leader", retry_after_s=1)
 
 # --- ack

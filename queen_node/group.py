@@ -7,7 +7,7 @@ carries out; a simulation drives the same code. Consensus itself is `raft.group.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -279,6 +279,7 @@ class Group:
                 room -= 1
         if queues and len(self.pops):
             self._add_riders(queues, batch, waiters)
+        self._tell_how_many_share(batch, waiters)
         data = commands.entry(raft.clock.stamp(), batch)
         index, term = raft.propose(data)
         self._flights.append(Flight(index, term, waiters, fires=fires, forgets=forgets))
@@ -293,6 +294,16 @@ class Group:
                 riders += 1
             if riders >= RIDERS_MAX:
                 return
+
+    def _tell_how_many_share(self, batch: list[bytes], waiters: list[Waiter]) -> None:
+        """Pops that leave their size to the broker are told with how many they share what is ready (PA-41)."""
+        pops = [(place, waiter) for place, waiter in enumerate(waiters) if isinstance(waiter, WaitingPop)]
+        if len(pops) + len(self.pops) < 2:
+            return
+        batched = Counter((pop.queue, pop.reader) for _, pop in pops)
+        for place, pop in pops:
+            sharing = batched[pop.queue, pop.reader] + self.pops.count(pop.queue, pop.reader)
+            batch[place] = consume.shared_among(pop.command, sharing)
 
     def _fire_is_due(self, now_us: int) -> bool:
         if not self._fire_wanted or not self.settings.firing or any(flight.fires for flight in self._flights):

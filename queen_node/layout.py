@@ -51,12 +51,12 @@ class Places:
         return self.directory / LAYOUT_FILE
 
 
-def open_layout(places: Places, *, node_id: int) -> Layout:
-    """Read the layout, or write it if the directory is new. Raises CannotStart."""
+def open_layout(places: Places, *, node_id: int) -> tuple[Layout, bool]:
+    """Read the layout, or write it if the directory is new; and whether it was. Raises CannotStart."""
     try:
         raw = places.layout.read_bytes()
     except FileNotFoundError:
-        return _found_directory(places, node_id)
+        return _found_directory(places, node_id), True
     except OSError as error:
         raise CannotStart(f"{places.layout}: {error.strerror}") from error
     try:
@@ -71,7 +71,7 @@ def open_layout(places: Places, *, node_id: int) -> Layout:
     for part in (places.log, places.store):
         if not part.is_dir():
             raise CannotStart(f"{part}: missing, though {places.layout} says that data was kept here")
-    return layout
+    return layout, False
 
 
 def _found_directory(places: Places, node_id: int) -> Layout:

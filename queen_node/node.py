@@ -68,11 +68,12 @@ class Opened:
 def open_data(settings: config.Settings) -> Opened:
     """Open the data directory. Raises CannotStart: one line that names what is wrong (CL-124)."""
     places = Places(Path(settings.raft_dir))
-    layout = open_layout(places, node_id=settings.node_id)
+    layout, is_new = open_layout(places, node_id=settings.node_id)
     disk = FileDisk()
     try:
         wal, recovered = Wal.open(
-            places.log, disk, segment_bytes=settings.segment_bytes, identity=bytes.fromhex(layout.directory_id))
+            places.log, disk, segment_bytes=settings.segment_bytes, identity=bytes.fromhex(layout.directory_id),
+            must_exist=not is_new)
         engine = RocksEngine(places.store)
         machine = Machine(Store(engine, life=LIFE))
     except (Damaged, StoreDamaged) as error:
@@ -269,7 +270,7 @@ class Node:
         failure = None
         if poison is not None:
             failure = ApplyFailure(
-                "deterministic" if poison.digest else "node-local", poison.index, poison.term, poison.digest,
+                "deterministic" if poison.digest else "node-local", poison.log_index, poison.term, poison.digest,
                 poison.command, None, poison.error)
         return Health(
             role="stopped" if stopped else "leader" if leads else "candidate", leader_known=leads, leads_others=False,

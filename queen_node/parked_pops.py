@@ -81,6 +81,10 @@ class ParkedPops:
         self._remove(pop)
         return True
 
+    def count(self, queue: bytes, reader: Reader) -> int:
+        """How many pops of one reader wait."""
+        return len(self._queues.get(queue, {}).get(reader, ()))
+
     def readers(self, queue: bytes) -> list[Reader]:
         """Who waits on a queue."""
         return list(self._queues.get(queue, ()))

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from queen_node.state.keys import named, u64
+from queen_node.state.keys import RELEASED, named, u64
 from queen_node.state.rows import Row
 from queen_node.state.store import Store
 from raft.invariants import broken
 
-RELEASED = b"\x1c"  # partition id, group behind its length, slot -> ReleasedRow; without a slot: RingRow
 LEASES_KEPT = 64
 KEPT_US = 60 * 1_000_000
 

@@ -88,8 +88,10 @@ def apply_pop(step: Step, command: list[Any]) -> Popped | None:
 
 def shared_among(command: bytes, pops: int) -> bytes:
     """A pop that leaves its partitions to PA-41, told by the leader how many pops share what is ready."""
+    if pops <= 1:
+        return command
     fields = cbor2.loads(command)
-    if fields[_PARTITIONS_FIELD] > 0 or pops <= 1:
+    if fields[_PARTITIONS_FIELD] > 0:
         return command
     fields[_PARTITIONS_FIELD] = -pops
     return cbor2.dumps(fields)

@@ -15,14 +15,15 @@ QUEUE = b"\x10"  # queue name -> QueueRow
 PARTITION_NAME = b"\x11"  # queue id, partition name -> partition id, u64
 PARTITION = b"\x12"  # partition id -> PartitionRow
 PARTITION_OF_QUEUE = b"\x13"  # queue id, partition id -> nothing: the partitions of a queue in order of creation
-GROUP = b"\x14"  # queue id, consumer group name -> GroupRow
+GROUP = b"\x14"  # queue id, consumer group name -> GroupRow; without a name: GroupNamesRow
 CURSOR = b"\x15"  # partition id, consumer group name -> CursorRow
-READY = b"\x16"  # queue id, name behind its length, ready at (us), sequence -> partition id, u64
+READY = b"\x16"  # queue id, name behind its length -> ReadyListRow; + generation, ready at (us), sequence -> partition id
 LEASE = b"\x17"  # lease id -> LeaseRow
 MESSAGE = b"\x18"  # partition id, offset -> message (messages.py)
 MESSAGE_ID = b"\x19"  # partition id, 16 bytes of the transaction id's hash -> MessageIdRow of the lowest offset kept
 MESSAGE_ID_MORE = b"\x1a"  # partition id, hash, offset -> the same for further offsets with that id
 DEAD_LETTER = b"\x1b"  # queue id, failed at (us), sequence -> DeadLetterRow
+RELEASED = b"\x1c"  # partition id, name behind its length, slot -> ReleasedRow; without a slot: RingRow
 TIMER = b"\x20"  # queue name behind its length, timer key -> timer (timers.py)
 CALENDAR = b"\x21"  # calendar kind, at (us), sequence -> owner
 

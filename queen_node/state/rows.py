@@ -84,17 +84,6 @@ class GroupRow(Row):
     conflation: bool = False
 
 
-class ReleasedLease(msgspec.Struct, array_like=True):
-    """What a repeat of the ack that released a lease is answered from (PA-59)."""
-
-    lease_id: bytes
-    released_at_us: int
-    reached: int  # the cursor after that ack
-    filed: list[int]  # offsets that went to the dead letters
-    returned: list[int]  # offsets that come back
-    digest: bytes  # of the releasing items
-
-
 class CursorRow(Row):
     """Where a consumer group stands in a partition, and who holds a lease there."""
 
@@ -109,7 +98,6 @@ class CursorRow(Row):
     attempt: int = 0  # claims that started at `attempt_offset`
     attempt_offset: int = -1
     retries: int = 0  # spent by `failed` since the cursor last moved (PA-55)
-    released: list[ReleasedLease] = []
     total_consumed: int = 0
     last_consumed_us: int = 0
 

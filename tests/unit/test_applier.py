@@ -1,4 +1,4 @@
-"""An entry that cannot be applied: it is named, and stepped over only when an operator named it back (CL-28, CL-133)."""
+"""An entry that cannot be applied: named, and stepped over only when an operator named it back (CL-28, CL-133)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_an_unknown_command_stops_the_group_and_leaves_nothing_of_its_entr
     digest = machine.store.meta.digest
     with pytest.raises(Poisoned, match="entry 2 of term 1") as poisoned:
         await applier(machine).apply(entry(2, b"b", unknown=True))
-    assert poisoned.value.poison.index == 2 and "kind 99" in poisoned.value.poison.error
+    assert poisoned.value.poison.log_index == 2 and "kind 99" in poisoned.value.poison.error
     assert (machine.applied_index, machine.store.meta.digest) == (1, digest)
     assert machine.store.get(QUEUE + b"b") is None and machine.store.batch_count == 0
 

@@ -9,7 +9,15 @@ from datetime import UTC, datetime
 from queen_node import commands
 from queen_node.answers import read_result
 from queen_node.broker import Broker, Unavailable
-from queen_node.errors import NAME_TOO_LONG, NO_SUCH_ROUTE, POP_BAD_PARAMETER, POP_NO_LEADER, POP_UNAVAILABLE, Refused
+from queen_node.errors import (
+    NAME_TOO_LONG,
+    NO_SUCH_ROUTE,
+    POP_BAD_PARAMETER,
+    POP_NO_LEADER,
+    POP_RETRY,
+    POP_TIMEOUT,
+    Refused,
+)
 from queen_node.http.messages import BadPath, BadQuery, Request, Response
 from queen_node.ids import IdMint
 from queen_node.state.claims import PARTITIONS_MAX
@@ -27,6 +35,9 @@ _NEW_WORDS = frozenset({"new", "new-only", "latest"})
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _LATEST_MS = 253_402_300_799_999  # the year 9999, as far as ISO-8601 reaches
+
+
+_REFUSAL_OF = {"retry": POP_RETRY, "timeout": POP_TIMEOUT, "no_leader": POP_NO_LEADER}
 
 
 class PopHandlers:
@@ -91,7 +102,7 @@ class PopHandlers:
                 command, lease_id=lease_id, queue=queue, group=group, partition=partition, wait_ms=wait_ms,
                 client_gone=request.client_gone)
         except Unavailable as error:
-            raise Refused(POP_NO_LEADER if error.code == "no_leader" else POP_UNAVAILABLE) from None
+            raise Refused(_REFUSAL_OF[error.code]) from None
         status, body = read_result(raw)
         if commit or status != 200:
             return Response(status, body)

@@ -1,7 +1,7 @@
 """Carries committed entries into the state: in slices, waiting out a busy store, and naming what cannot be applied.
 
-An entry that apply cannot carry out is a fault of ours and stops its group on every node (README 22, CL-28). An operator
-may name it in QUEEN_RAFT_APPLY_SKIP; then it changes nothing, on every node alike (CL-133).
+An entry that apply cannot carry out is a fault of ours and stops its group on every node (README 22, CL-28). An
+operator may name it in QUEEN_RAFT_APPLY_SKIP; then it changes nothing, on every node alike (CL-133).
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import NamedTuple
 
 import cbor2
 
@@ -71,30 +72,42 @@ def push(request_id: bytes, items: Sequence[PushItem]) -> bytes:
     return cbor2.dumps((Kind.PUSH, request_id, items))
 
 
-def timers(request_id: bytes, operations: Sequence[ScheduleOp | CancelOp], *, firing: bool, one: bool = False) -> bytes:
+class RulesOfFire(NamedTuple):
+    """How a refused fire is tried again (TM-54), as the proposer's settings have it.
+
+    fail_queue, fail_transient: the test hook QUEEN_TEST_FIRE_FAIL_QUEUE, which refuses fires into that queue.
+    """
+
+    backoff_min_ms: int = 1000
+    backoff_max_ms: int = 60_000
+    transient_backoff_ms: int = 1000
+    max_attempts: int = 5
+    fail_queue: bytes = b""
+    fail_transient: bool = False
+
+
+def timers(
+    request_id: bytes, operations: Sequence[ScheduleOp | CancelOp], *, firing: bool, one: bool = False,
+    rules: RulesOfFire | None = None,
+) -> bytes:
     """Schedule and cancel (timers.md 2, 3). `firing`: whether due timers fire in this entry (TM-21, TA-74).
 
-    `one`: answered as the bare result of the DELETE route.
+    `one`: answered as the bare result of the DELETE route. `rules`: of a due timer's fire that is refused, where they
+    are not the contract's.
     """
-    return cbor2.dumps((Kind.TIMERS, request_id, operations, firing, one))
+    if rules is None:
+        return cbor2.dumps((Kind.TIMERS, request_id, operations, firing, one))
+    return cbor2.dumps((Kind.TIMERS, request_id, operations, firing, one, rules))
 
 
 def fire(
     *,
     at_most: int,
     max_bytes: int,
-    backoff_min_ms: int,
-    backoff_max_ms: int,
-    transient_backoff_ms: int,
-    max_attempts: int,
-    fail_queue: bytes = b"",
-    fail_transient: bool = False,
+    rules: RulesOfFire,
 ) -> bytes:
-    """Fire what is due up to the entry's stamp (timers.md 5). `fail_queue`: test hook QUEEN_TEST_FIRE_FAIL_QUEUE."""
-    return cbor2.dumps((
-        Kind.FIRE, b"", at_most, max_bytes, backoff_min_ms, backoff_max_ms, transient_backoff_ms, max_attempts,
-        fail_queue, fail_transient,
-    ))
+    """Fire what is due up to the entry's stamp (timers.md 5)."""
+    return cbor2.dumps((Kind.FIRE, b"", at_most, max_bytes, *rules))
 
 
 def pop(

@@ -156,7 +156,7 @@ class Settings:
     timer_tick_ms: int = _whole("QUEEN_RAFT_TIMER_TICK_MS", 50, "timer step; 0: none fires", 0, 60_000)
     timer_fire_batch: int = _whole("QUEEN_RAFT_TIMER_FIRE_BATCH", 256, "timers a fire step", 1, 10_000)
     timer_fire_max_bytes: int = _whole("QUEEN_RAFT_TIMER_FIRE_MAX_BYTES", 4 * MiB, "payload bytes a step")
-    timers_max_horizon_s: int = _whole("QUEEN_TIMERS_MAX_HORIZON_S", 7_776_000, "longest delay; beyond it 403")
+    timers_max_horizon_s: int = _whole("QUEEN_TIMERS_MAX_HORIZON_S", 7_776_000, "longest delay; else 403", 1, 10**10)
     timers_max_payload_bytes: int = _whole("QUEEN_TIMERS_MAX_PAYLOAD_BYTES", MiB, "decoded payload; beyond it 413")
     timers_max_ops_per_call: int = _whole("QUEEN_TIMERS_MAX_OPS_PER_CALL", 256, "operations a call", 1, 10_000)
     fire_backoff_min_ms: int = _whole("QUEEN_SWEEPER_BACKOFF_MIN_MS", 1000, "first wait after a failed fire")

@@ -6,6 +6,7 @@ import time
 
 from queen_node import config
 from queen_node.broker import Broker
+from queen_node.commands import RulesOfFire
 from queen_node.figures import Figures
 from queen_node.http.handlers.ack import AckHandlers
 from queen_node.http.handlers.configure import ConfigureHandlers
@@ -23,12 +24,21 @@ from queen_node.quotas import Quotas, Rate
 VERSION = "0.1.0"
 
 
+def rules_of_fire(settings: config.Settings) -> RulesOfFire:
+    """How refused fires are tried again on this node."""
+    fail_queue, _, kind = settings.test_fire_fail_queue.partition(":")
+    return RulesOfFire(
+        settings.fire_backoff_min_ms, settings.fire_backoff_max_ms, settings.fire_transient_backoff_ms,
+        settings.fire_max_attempts, fail_queue.encode(), kind == "transient")
+
+
 def build_doors(
     settings: config.Settings, broker: Broker, view: HealthView, metrics: Metrics, figures: Figures,
 ) -> Router:
     """The router with every handler of this release."""
     ids = IdMint()
     call_ms, push_ms = settings.call_timeout_ms, settings.pop_timeout_ms
+    rules = rules_of_fire(settings)
     operations = Operations(
         view, metrics, ReadyLimits(lag_ms=settings.ready_lag_ms, quorum_ms=settings.ready_quorum_ms), VERSION)
     timers = TimerHandlers(
@@ -40,7 +50,8 @@ def build_doors(
         TimerLimits(
             operations_max=settings.timers_max_ops_per_call, payload_max_bytes=settings.timers_max_payload_bytes,
             horizon_ms=settings.timers_max_horizon_s * 1000, command_max_bytes=settings.entry_max_bytes),
-        firing=lambda: settings.timer_tick_ms > 0, timeout_ms=call_ms, on_rejected=figures.rejected)
+        firing=lambda: settings.timer_tick_ms > 0, timeout_ms=call_ms, on_rejected=figures.rejected,
+        rules=None if rules == RulesOfFire() else rules)
     pushes = PushHandlers(broker, ids, timeout_ms=push_ms)
     pops = PopHandlers(broker, ids, wait_default_ms=push_ms, subscription_mode=settings.subscription_mode)
     acks = AckHandlers(broker, ids, timeout_ms=call_ms)

@@ -159,6 +159,8 @@ TIMERS_HORIZON = _timers("timers_horizon", "delayMs is beyond the horizon", "tim
 TIMERS_PAYLOAD_TOO_LARGE = _timers("timers_payload_too_large", "payload is too large", "payload_too_large", 413)
 TIMERS_CALL_TOO_LARGE = _timers("timers_call_too_large", "the call is too large", "payload_too_large", 413)
 TIMERS_NAME_TOO_LONG = _timers("name_too_long", NAME_TOO_LONG.text, "name_too_long", 413)
+TIMERS_KEY_MISSING = _timers(
+    "encryption_key_missing", ENCRYPTION_KEY_MISSING.text, "encryption_key_missing")
 TIMERS_RATE = Refusal(
     "rate_limited", 429, Applied.NO, "the tenant's write rate is spent", "rate_limited", Shape.FAMILY, 1)
 TIMERS_OVERLOADED = Refusal("overloaded", 429, Applied.NO, OVERLOADED.text, "overloaded", Shape.FAMILY, 1)

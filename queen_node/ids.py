@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 _POOL_BYTES = 4096  # one system call serves 400 ids: os.urandom(10) alone costs as much as the rest of minting
 _NOISE_BYTES = 10
-_NOISE_MASK = (0x0FFF << 64) | (1 << 62) - 1  # what of the noise stays: 12 bits behind the version, 62 behind the variant
+_NOISE_MASK = (0x0FFF << 64) | (1 << 62) - 1  # 12 bits of noise behind the version, 62 behind the variant
 _VERSION_AND_VARIANT = (0x7000 << 64) | (1 << 63)
 
 

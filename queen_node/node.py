@@ -20,7 +20,7 @@ import trio
 from queen_node import commands, config
 from queen_node.applier import Applier, parse_skips
 from queen_node.crash_points import Reached, crash_at
-from queen_node.doors import build_doors
+from queen_node.doors import build_doors, rules_of_fire
 from queen_node.figures import Figures
 from queen_node.group import Group, GroupSettings
 from queen_node.group_actor import DUE, LET_POPS_GO, Debt, GroupActor
@@ -131,16 +131,13 @@ def _tail(wal: Wal, applied_index: int, last_index: int) -> list[Entry]:
 
 def group_settings(settings: config.Settings) -> GroupSettings:
     """What the group proposes by itself, and its bounds."""
-    fail_queue, _, kind = settings.test_fire_fail_queue.partition(":")
     return GroupSettings(
         batch_max_commands=settings.batch_max_commands,
         batch_max_bytes=settings.batch_max_bytes,
         firing=settings.timer_tick_ms > 0,
         fire=commands.fire(
             at_most=settings.timer_fire_batch, max_bytes=settings.timer_fire_max_bytes,
-            backoff_min_ms=settings.fire_backoff_min_ms, backoff_max_ms=settings.fire_backoff_max_ms,
-            transient_backoff_ms=settings.fire_transient_backoff_ms, max_attempts=settings.fire_max_attempts,
-            fail_queue=fail_queue.encode(), fail_transient=kind == "transient"),
+            rules=rules_of_fire(settings)),
         forget_ids=commands.forget_ids(at_most=1000, keep_at_least_s=settings.txn_window_min_s),
     )
 

@@ -1,8 +1,7 @@
 """One group on this node: its core, what stands between it and the disk, and its clock.
 
-Plain code around `Core`: a driver calls it with the time, carries out what `pump` hands back, and reports writes that are
-on the disk. What the entries mean is the driver's business. Source: DESIGN, "Raft" and "The clock"; MECHANISMS M-3,
-M-13, M-20.
+Plain code around `Core`: a driver calls it, carries out what `pump` hands back, and reports writes that are on disk.
+What the entries mean is the driver's business. Source: DESIGN, "Raft" and "The clock"; MECHANISMS M-3, M-13, M-20.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -77,7 +76,6 @@ class _Page(msgspec.Struct):
     nextAfter: str | None
 
 
-TAKES_NO_CLEAR_TEXT = replace(errors.ENCRYPTION_KEY_MISSING, shape=errors.Shape.FAMILY)  # TM-24
 _STATUS = {verdict: verdict.name.lower() for verdict in Verdict}
 _NOT_FOUND = result(200, b'{"found":false}')
 
@@ -86,7 +84,7 @@ def render_timers(answer: TimersAnswer) -> bytes:
     """The result of a TIMERS command (TM-16); the bare object for the DELETE route (TM-30)."""
     one, results = answer
     if isinstance(results, int):
-        refused = errors.Refused(TAKES_NO_CLEAR_TEXT, operation=results)
+        refused = errors.Refused(errors.TIMERS_KEY_MISSING, operation=results)
         return result(refused.refusal.status, refused.body())
     if one:
         return result(200, _encode(_operation(results[0])))

@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 import trio
 
-from queen_node.errors import BAD_REQUEST, INTERNAL, Refused
+from queen_node.errors import BAD_REQUEST, INTERNAL, TIMERS_ERROR, Refused
 from queen_node.http.messages import (
     CONTINUE,
     BadPath,
@@ -36,6 +36,7 @@ from queen_node.http.reader import READ_MAX_BYTES, RequestReader
 from queen_node.http.routes import BeforeBody, Router
 from raft.invariants import InvariantBroken
 
+TIMERS_ROUTES = "/api/v1/timers"  # their refusals have the shape of their family, ours too
 READ_AHEAD_MAX_BYTES = 64 * 1024  # pipelined bytes taken in while a handler waits for its client to go
 UNSENT_MAX_BYTES = 64 * 1024  # answers of pipelined requests put together before they are written
 TURN_MAX_REQUESTS = 32  # pipelined requests answered before other connections get their turn
@@ -372,7 +373,7 @@ def _answer_for(error: Exception, request: Request) -> Response:
         return refusal_response(BAD_REQUEST, str(error))
     pattern = request.route.pattern if request.route else ""
     log.error("handler failed", method=request.method, route=pattern, exc_info=error)
-    return refusal_response(INTERNAL)
+    return refusal_response(TIMERS_ERROR if pattern.startswith(TIMERS_ROUTES) else INTERNAL)
 
 
 @types.coroutine

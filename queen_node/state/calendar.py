@@ -12,7 +12,7 @@ walking over 300,000 tombstones took 160 ms.
 
 from __future__ import annotations
 
-from queen_node.state.keys import CALENDAR, after, read_two_u64, two_u64, u64
+from queen_node.state.keys import CALENDAR, CALENDAR_FLOORS, after, read_two_u64, two_u64, u64
 from queen_node.state.store import Store
 
 # (at_us, sequence, owner)
@@ -21,7 +21,7 @@ Deadline = tuple[int, int, bytes]
 _AT = len(CALENDAR) + 1  # where `at` begins in a key: behind the calendar's kind
 _KEY_BYTES = _AT + 16
 _JUST_ABOVE = b"\x00"  # key + this: the least key above key
-_FLOOR = CALENDAR + b"\x00"  # calendar kind -> the beginning of a key: nothing of that kind stands below
+_FLOOR = CALENDAR + CALENDAR_FLOORS  # kind -> the beginning of a key: nothing of that kind stands below
 
 
 def put(store: Store, kind: bytes, at_us: int, sequence: int, owner: bytes) -> None:

@@ -17,17 +17,20 @@ PARTITION = b"\x12"  # partition id -> PartitionRow
 PARTITION_OF_QUEUE = b"\x13"  # queue id, partition id -> nothing: the partitions of a queue in order of creation
 GROUP = b"\x14"  # queue id, consumer group name -> GroupRow; without a name: GroupNamesRow
 CURSOR = b"\x15"  # partition id, consumer group name -> CursorRow
-READY = b"\x16"  # queue id, name behind its length -> ReadyListRow; + generation, ready at (us), sequence -> partition id
+READY = b"\x16"  # queue id, named group -> ReadyListRow; + generation, ready at (us), sequence -> partition id
 LEASE = b"\x17"  # lease id -> LeaseRow
 MESSAGE = b"\x18"  # partition id, offset -> message (messages.py)
 MESSAGE_ID = b"\x19"  # partition id, 16 bytes of the transaction id's hash -> MessageIdRow of the lowest offset kept
 MESSAGE_ID_MORE = b"\x1a"  # partition id, hash, offset -> the same for further offsets with that id
 DEAD_LETTER = b"\x1b"  # queue id, failed at (us), sequence -> DeadLetterRow
 RELEASED = b"\x1c"  # partition id, name behind its length, slot -> ReleasedRow; without a slot: RingRow
-TIMER = b"\x20"  # queue name behind its length, timer key -> timer (timers.py)
+TIMER = b"\x20"  # queue name behind its length, timer key -> where it stands in the calendar (timer_rows.py)
 CALENDAR = b"\x21"  # calendar kind, at (us), sequence -> owner
 
-CALENDAR_TIMERS = b"\x01"  # owner: the timer's key without its kind
+TIMER_PAYLOAD = b"\x22"  # as TIMER -> the payload of a timer, where it is too large for its row in the calendar
+
+CALENDAR_FLOORS = b"\x00"  # calendar kind -> where a scan of that kind may begin after a restart
+CALENDAR_TIMERS = b"\x01"  # row: the timer itself, so that a fire reads in order (timer_rows.py)
 CALENDAR_MESSAGE_IDS = b"\x02"  # owner: partition id whose oldest message id may be forgotten then
 
 _U64 = struct.Struct(">Q")

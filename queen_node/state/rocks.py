@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     ChecksumType,
@@ -61,10 +62,16 @@ def _options() -> Options:
     env.lower_thread_pool_cpu_priority()
     options.set_env(env)
     table = BlockBasedOptions()
-    table.set_block_cache(Cache(BLOCK_CACHE_BYTES))
+    # Filters and indexes in small parts, in the one bounded cache: memory does not grow with the number of rows. As
+    # whole blocks in an LRU cache of this size they did not fit its shards, and a get of an absent key read them again
+    # each time: 76 µs with 400,000 timers, against 1.6 so and 1.1 with all of them kept in memory for good.
+    table.set_block_cache(Cache.new_hyper_clock_cache(BLOCK_CACHE_BYTES, 0))
     table.set_block_size(8 << 10)
     table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)
+    table.set_index_type(BlockBasedIndexType.two_level_index_search())
+    table.set_partition_filters(True)
     table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_top_level_index_and_filter(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     table.set_checksum_type(ChecksumType.xxh3())
     table.set_format_version(5)

@@ -11,11 +11,10 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from queen_node.state.keys import TIMER, named
+from queen_node.state.keys import TIMER, TIMER_PAYLOAD, named
 from raft.invariants import must
 
 DEFAULT_PARTITION = b"Default"  # costs no byte in a row
-TIMER_PAYLOAD = b"\x22"  # the key behind TIMER -> a payload that stands apart
 INLINE_PAYLOAD_MAX_BYTES = 1024  # above it a payload stands apart: a scan of 256 due rows stays below a megabyte
 LAST_ERROR_MAX_BYTES = 1024  # an error is for people, and is written again at each failure
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
-from queen_node.commands import TimerOp
+from queen_node.commands import RulesOfFire, TimerOp
 from queen_node.state import calendar, deadletters, push, queues
 from queen_node.state.keys import CALENDAR, CALENDAR_TIMERS, COUNTERS, two_u64
 from queen_node.state.rows import PartitionRow, QueueRow
@@ -51,18 +51,7 @@ OperationResult = tuple[Verdict, bytes, bytes, bytes | None, bytes, int]
 TimersAnswer = tuple[bool, list[OperationResult] | int]
 
 
-class FireRules(NamedTuple):
-    """How a refused fire is tried again (TM-54), and the test hook that refuses: as the proposer's settings have it."""
-
-    backoff_min_ms: int
-    backoff_max_ms: int
-    transient_backoff_ms: int
-    max_attempts: int
-    fail_queue: bytes = b""
-    fail_transient: bool = False
-
-
-CONTRACT_RULES = FireRules(1000, 60_000, 1000, 5)  # for due schedules whose command brings no rules of its own
+CONTRACT_RULES = RulesOfFire()  # for due schedules whose command brings no rules of its own
 
 
 class _Appender:
@@ -106,7 +95,7 @@ def apply_timers(step: Step, command: Sequence[Any]) -> TimersAnswer:
     in_clear = _first_in_clear(step.store, operations)
     if in_clear is not None:
         return one, in_clear
-    rules = (FireRules(*more[0]) if more else CONTRACT_RULES) if firing else None
+    rules = (RulesOfFire(*more[0]) if more else CONTRACT_RULES) if firing else None
     appender = _Appender(step)
     results: list[OperationResult] = []
     change = 0
@@ -123,7 +112,7 @@ def apply_timers(step: Step, command: Sequence[Any]) -> TimersAnswer:
 
 
 def _schedule(
-    step: Step, appender: _Appender, operation: Operation, rules: FireRules | None,
+    step: Step, appender: _Appender, operation: Operation, rules: RulesOfFire | None,
 ) -> tuple[OperationResult, int]:
     """Schedule, replacing what is pending under the key (TM-12, TM-53): (result, by how much more is pending).
 
@@ -176,7 +165,7 @@ def apply_fire(step: Step, command: Sequence[Any]) -> tuple[bool]:
     neighbours fire (CL-76).
     """
     _kind, _request_id, at_most, max_bytes, *settings = command
-    rules = FireRules(*settings)
+    rules = RulesOfFire(*settings)
     store, appender = step.store, _Appender(step)
     due = calendar.due(store, CALENDAR_TIMERS, step.now_us, at_most + 1)
     taken, taken_bytes, gone = 0, 0, 0
@@ -247,7 +236,7 @@ def row_of(get: Callable[[bytes], bytes | None], stored: bytes) -> tuple[int, by
     return place.at_us, _stored(get, CALENDAR + CALENDAR_TIMERS + two_u64(place.at_us, place.sequence))
 
 
-def _refusal(queue: bytes, rules: FireRules) -> bytes | None:
+def _refusal(queue: bytes, rules: RulesOfFire) -> bytes | None:
     """Why a fire into `queue` is refused; None when it is not.
 
     Whatever the append could refuse is refused at the schedule already (TM-25), and encryption switched on later does
@@ -257,7 +246,7 @@ def _refusal(queue: bytes, rules: FireRules) -> bytes | None:
 
 
 def _keep_refused(
-    step: Step, timer: Timer, sequence: int, created_at_us: int, refusal: bytes, rules: FireRules,
+    step: Step, timer: Timer, sequence: int, created_at_us: int, refusal: bytes, rules: RulesOfFire,
 ) -> bool:
     """Put off a timer whose fire was refused, or file its dead letter (TM-54, TM-55): whether it is still pending."""
     store, tally = step.store, step.tally

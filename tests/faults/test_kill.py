@@ -12,11 +12,13 @@ from tests.support.node_process import NodeProcess
 
 CALLS_A_ROUND_MAX = 600  # a round ends after a random number of calls up to this
 DOWN_S_MAX = 0.2
+SEGMENT_BYTES = (str(128 * 1024), str(64 * 1024 * 1024))  # the log rolls within a round, or not at all
 
 
 async def test_kill_at_random_moments_under_load(node: NodeProcess, seed: int, rounds: int, again: str) -> None:
     """G-D1, G-Q1 … G-Q6, G-M1 … G-M8 over `--rounds` kills, one history, one folder."""
     campaign = Campaign(node, seed, again=again)
+    node.settings["QUEEN_RAFT_SEGMENT_BYTES"] = campaign.dice.choice(SEGMENT_BYTES)
     await campaign.begin()
     for _ in range(rounds):
         async with campaign.load():

@@ -26,7 +26,7 @@ Seen = list[tuple[int, str, str]]  # offset, id, payload
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a node on damaged files did: refused to boot, stopped or answered an error after `seen`, or served it all."""
+    """What a node on damaged files did: refused to boot, stopped or erred after `seen`, or served it all."""
 
     refused: bool
     failed: bool

@@ -24,9 +24,7 @@ RENDERERS: dict[int, Callable[[Answer], bytes]] = {
     Kind.ACK: consume_answers.render_ack,
     Kind.EXTEND: consume_answers.render_extend,
 }
-FIRE = commands.fire(
-    at_most=256, max_bytes=4 << 20, backoff_min_ms=1000, backoff_max_ms=60_000, transient_backoff_ms=1000,
-    max_attempts=5)
+FIRE = commands.fire(at_most=256, max_bytes=4 << 20, rules=commands.RulesOfFire())
 
 
 class FakeBroker:

@@ -8,7 +8,7 @@ from typing import Any
 import cbor2
 
 from queen_node import commands
-from queen_node.commands import TimerOp
+from queen_node.commands import RulesOfFire, TimerOp
 from queen_node.state import timers
 from queen_node.state.deadletters import TIMER_GROUP
 from queen_node.state.keys import DEAD_LETTER, MESSAGE, after, u64
@@ -18,7 +18,7 @@ from queen_node.state.rows import DeadLetterRow
 from queen_node.state.step import Step, Tally
 from queen_node.state.store import Engine, Store
 from queen_node.state.timer_rows import Timer
-from queen_node.state.timers import FireRules, OperationResult, Verdict
+from queen_node.state.timers import OperationResult, Verdict
 from tests.support.memory_engine import MemoryEngine
 
 START_US = 1_700_000_000_000_000
@@ -60,7 +60,7 @@ class TimerState:
         self.now_us += ms * 1000
 
     def apply(
-        self, *operations: Sequence[Any], firing: bool = True, rules: FireRules | None = None,
+        self, *operations: Sequence[Any], firing: bool = True, rules: RulesOfFire | None = None,
     ) -> list[OperationResult]:
         """A TIMERS command in an entry of its own."""
         command = cbor2.loads(commands.timers(b"r" * 16, operations, firing=firing))  # type: ignore[arg-type]
@@ -74,9 +74,9 @@ class TimerState:
         """The verdicts alone."""
         return [result[0] for result in self.apply(*operations)]
 
-    def fire(self, *, at_most: int = FIRE_MANY, max_bytes: int = FIRE_BYTES, rules: FireRules = RULES) -> bool:
+    def fire(self, *, at_most: int = FIRE_MANY, max_bytes: int = FIRE_BYTES, rules: RulesOfFire = RULES) -> bool:
         """One FIRE command in an entry of its own; whether more is due."""
-        raw = commands.fire(at_most=at_most, max_bytes=max_bytes, **rules._asdict())
+        raw = commands.fire(at_most=at_most, max_bytes=max_bytes, rules=rules)
         step = self.begin()
         (more,) = timers.apply_fire(step, cbor2.loads(raw))
         self.commit(step)

@@ -35,9 +35,7 @@ GOLDEN: dict[str, tuple[bytes, str, list[Any]]] = {
         [2, RID, [[0, b"q", b"k", 1500, b"t", MID, b"1", 0, b"p", None], [1, b"q", b"k", b"t"]], True, False],
     ),
     "fire": (
-        commands.fire(
-            at_most=256, max_bytes=1 << 20, backoff_min_ms=1000, backoff_max_ms=60_000, transient_backoff_ms=1000,
-            max_attempts=5),
+        commands.fire(at_most=256, max_bytes=1 << 20, rules=commands.RulesOfFire()),
         "8a 03 40 19 0100 1a 00100000 19 03e8 19 ea60 19 03e8 05 40 f4",
         [3, b"", 256, 1 << 20, 1000, 60_000, 1000, 5, b"", False],
     ),

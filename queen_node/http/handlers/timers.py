@@ -12,7 +12,7 @@ import trio
 from queen_node import commands, errors, queries
 from queen_node.answers import read_result
 from queen_node.broker import Broker, Lane, Unavailable
-from queen_node.commands import TimerOp
+from queen_node.commands import RulesOfFire, TimerOp
 from queen_node.errors import Refusal, Refused
 from queen_node.http.handlers.timer_calls import (
     BODY_MAX_BYTES,
@@ -60,7 +60,8 @@ class TimerHandlers:
     """Handlers of /api/v1/timers.
 
     firing: whether due timers fire now (TA-74). timeout_ms: a call's deadline, QUEEN_STMT_TIMEOUT_MS. subject_of: the
-    verified `sub` of a request (TA-35). on_rejected: told the reason of each refused POST, for the figures.
+    verified `sub` of a request (TA-35). on_rejected: told the reason of each refused POST, for the figures. rules: of a
+    due timer's fire that is refused, where they are not the contract's.
     """
 
     def __init__(
@@ -74,10 +75,11 @@ class TimerHandlers:
         timeout_ms: int = 30_000,
         subject_of: Callable[[Request], bytes | None] = nobody,
         on_rejected: Callable[[str], None] = lambda _reason: None,
+        rules: RulesOfFire | None = None,
     ) -> None:
         self._broker, self._ids, self._quotas, self._limits = broker, ids, quotas, limits
         self._firing, self._timeout_ms = firing, timeout_ms
-        self._subject_of, self._on_rejected = subject_of, on_rejected
+        self._subject_of, self._on_rejected, self._rules = subject_of, on_rejected, rules
 
     # --- POST
 
@@ -129,7 +131,7 @@ class TimerHandlers:
         operations = call.operations
         if not operations:
             return EMPTY
-        command = commands.timers(self._ids.request_id(), operations, firing=self._firing())
+        command = commands.timers(self._ids.request_id(), operations, firing=self._firing(), rules=self._rules)
         if len(command) > self._limits.command_max_bytes:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, limit=self._limits.command_max_bytes, got=len(command))
         if any(operation[0] == TimerOp.SCHEDULE for operation in operations):

@@ -32,9 +32,7 @@ START_US = 1_700_000_000 * SECOND_US
 
 def fire_of(at_most: int) -> bytes:
     """A fire step of at most so many timers, with the contract's backoff."""
-    return commands.fire(
-        at_most=at_most, max_bytes=4 << 20, backoff_min_ms=1000, backoff_max_ms=60_000, transient_backoff_ms=1000,
-        max_attempts=5)
+    return commands.fire(at_most=at_most, max_bytes=4 << 20, rules=commands.RulesOfFire())
 
 
 SETTINGS = GroupSettings(

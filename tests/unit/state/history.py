@@ -77,9 +77,8 @@ class History:
 
     def _fire(self) -> bytes:
         return commands.fire(
-            at_most=self._one(1, 3, 256), max_bytes=1 << 20, backoff_min_ms=1000, backoff_max_ms=60_000,
-            transient_backoff_ms=1000, max_attempts=2, fail_queue=self._one(b"", b"", b"orders"),
-            fail_transient=self._one(True, False))
+            at_most=self._one(1, 3, 256), max_bytes=1 << 20, rules=commands.RulesOfFire(
+                max_attempts=2, fail_queue=self._one(b"", b"", b"orders"), fail_transient=self._one(True, False)))
 
     def _pop(self) -> bytes:
         lease_id = self._id()

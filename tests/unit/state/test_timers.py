@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from queen_node.state import queues
-from queen_node.state.keys import CALENDAR, CALENDAR_TIMERS, TIMER, after
+from queen_node.state.keys import CALENDAR, CALENDAR_TIMERS, TIMER, TIMER_PAYLOAD, after
 from queen_node.state.queues import find_queue
 from queen_node.state.rows import QueueOptions
-from queen_node.state.timer_rows import INLINE_PAYLOAD_MAX_BYTES, TIMER_PAYLOAD
+from queen_node.state.timer_rows import INLINE_PAYLOAD_MAX_BYTES
 from queen_node.state.timers import Verdict, apply_timers, due_figures, due_queues, next_deadline_us
 from tests.support.timer_state import RULES, START_US, TimerState, cancel, schedule
 

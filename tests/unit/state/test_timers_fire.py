@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from queen_node.commands import RulesOfFire
 from queen_node.state import queues
 from queen_node.state.rows import QueueOptions
 from queen_node.state.store import Pair
-from queen_node.state.timers import FireRules, Verdict, next_deadline_us
+from queen_node.state.timers import Verdict, next_deadline_us
 from tests.support.memory_engine import MemoryEngine
 from tests.support.timer_state import START_US, TimerState, cancel, schedule
 
-RULES = FireRules(1000, 60_000, 1000, 5)
+RULES = RulesOfFire(1000, 60_000, 1000, 5)
 PERMANENT = RULES._replace(fail_queue=b"q")
 TRANSIENT = RULES._replace(fail_queue=b"q", fail_transient=True)
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queen_node.state.timers import FireRules, Verdict, next_deadline_us
+from queen_node.commands import RulesOfFire
+from queen_node.state.timers import Verdict, next_deadline_us
 from tests.support.timer_state import TimerState, cancel, schedule
 
 KEYS = ("a", "b", "ab", "c")
 QUEUES = ("q", "qq")
 PARTITIONS = ("Default", "p")
-RULES = FireRules(100, 400, 100, 3)
+RULES = RulesOfFire(100, 400, 100, 3)
 
 
 @dataclass

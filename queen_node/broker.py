@@ -63,6 +63,10 @@ class Broker(Protocol):
         """The answer of a pop could not be delivered (PA-23)."""
         ...
 
+    def admits(self, body_bytes: int) -> bool:
+        """Whether a body of this size may be taken at once; `admit` says why not, or waits."""
+        ...
+
     async def admit(self, body_bytes: int) -> None:
         """Take a permit for a body about to be read; raises errors.Refused OVERLOADED (CL-34) or STORAGE_FULL."""
         ...

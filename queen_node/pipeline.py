@@ -39,13 +39,19 @@ class Pipeline:
         self._storage_full, self._store_full, self._jitter = storage_full, store_full, jitter
         self.bytes_under_way = 0
 
+    def admits(self, body_bytes: int) -> bool:
+        """See `broker.Broker`."""
+        if self._storage_full() or not self._has_room(body_bytes):
+            return False
+        self._metrics.admit_total["admitted"] += 1
+        return True
+
     async def admit(self, body_bytes: int) -> None:
         """Hold a call that grows storage until there is room for it; raises Refused (OVERLOADED, STORAGE_FULL)."""
+        if self.admits(body_bytes):
+            return
         if self._storage_full():
             raise Refused(STORAGE_FULL)
-        if self._has_room(body_bytes):
-            self._metrics.admit_total["admitted"] += 1
-            return
         give_up_at_s = trio.current_time() + self._admit_hold_s * (0.75 + 0.5 * self._jitter())
         while not self._has_room(body_bytes):
             if trio.current_time() >= give_up_at_s:
@@ -65,14 +71,16 @@ class Pipeline:
         self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, queues: tuple[bytes, ...] = (),
     ) -> bytes:
         """See `broker.Broker`."""
-        slot = Slot()
+        slot, size, inbox = Slot(), len(command), self._group.inbox
         pending = Pending(command, slot, give_up_at_s=trio.current_time() + timeout_ms / 1000, queues=queues)
-        await self._put((lane, pending), pending.give_up_at_s)
-        self.bytes_under_way += len(command)
+        if inbox.full:
+            await self._wait_for_room(pending.give_up_at_s)
+        inbox.put((lane, pending))
+        self.bytes_under_way += size
         try:
             return await slot.wait()
         finally:
-            self.bytes_under_way -= len(command)
+            self.bytes_under_way -= size
 
     async def write_all(
         self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,

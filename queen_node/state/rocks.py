@@ -128,15 +128,15 @@ class RocksEngine:
         options.set_iterate_upper_bound(end)
         return self._database.iter(options)
 
-    def write(self, batch: dict[bytes, bytes | None]) -> None:
+    def write(self, prefix: bytes, batch: dict[bytes, bytes | None]) -> None:
         """Write `batch` or nothing. Raises StoreBusy when RocksDB would stall, StoreDamaged when it cannot write."""
         rocks_batch = WriteBatch(raw_mode=True)
         put, delete = rocks_batch.put, rocks_batch.delete
         for key, value in batch.items():
             if value is None:
-                delete(key)
+                delete(prefix + key)
             else:
-                put(key, value)
+                put(prefix + key, value)
         try:
             self._database.write(rocks_batch, self._write_options)
         except Exception as error:  # rocksdict raises bare Exception for everything

@@ -17,7 +17,7 @@ import msgspec
 
 from queen_node.state.keys import COUNTERS, META
 from queen_node.state.rows import CountersRow, Row
-from raft.invariants import must
+from raft.invariants import broken, must
 
 FORMAT_VERSION = 1
 CACHED_ROWS_MAX = 20_000  # decoded rows kept between entries, a few MB; 10^6 open partitions must not stay in memory
@@ -50,8 +50,8 @@ class Engine(Protocol):
         ...
 
 
-    def write(self, batch: dict[bytes, bytes | None]) -> None:
-        """Apply all of `batch` (None deletes) or nothing. Raises StoreBusy instead of blocking."""
+    def write(self, prefix: bytes, batch: dict[bytes, bytes | None]) -> None:
+        """Apply all of `batch` (None deletes), its keys behind `prefix`, or nothing. Raises StoreBusy, never blocks."""
         ...
 
     def flush(self) -> None:
@@ -84,7 +84,7 @@ class Store:
         self._prefix = bytes((FORMAT_VERSION,)) + life.to_bytes(4, "big") + incarnation.to_bytes(2, "big")
         self._batch: dict[bytes, bytes | None] = {}
         self._changed_rows: dict[bytes, Row] = {}
-        self._rows: dict[bytes, Row] = {}
+        self._rows: dict[bytes, Row | None] = {}  # None: known to be absent
         self._batch_order: list[bytes] = []  # keys of the batch, sorted when a scan needs them
         self._batch_ordered = 0  # how many keys of the batch `_batch_order` knows
         self.positions: dict[bytes, bytes] = {}  # calendar kind -> nothing stands below this key: hints of calendar.py
@@ -101,22 +101,20 @@ class Store:
 
     def row(self, key: bytes, kind: type[R]) -> R | None:
         """The decoded row at `key`. The object is shared: change it only to put it back with `put_row` at once."""
-        row = self._rows.get(key)
-        if row is None:
+        try:
+            row = self._rows[key]
+        except KeyError:
             stored = self.get(key)
-            if stored is None:
-                return None
-            row = msgspec.msgpack.decode(stored, type=kind)
-            self._remember(key, row)
-        must(type(row) is kind, "a row is not of the kind that its key says", key=key, kind=kind.__name__)
-        return row  # type: ignore[return-value]
+            row = self._rows[key] = None if stored is None else msgspec.msgpack.decode(stored, type=kind)
+        if row is not None and type(row) is not kind:
+            broken("a row is not of the kind that its key says", key=key, kind=kind.__name__)
+        return row
 
     def counters(self) -> CountersRow:
         """The group's counters; put back with `put_row(COUNTERS, …)` by whoever changes them."""
         row = self.row(COUNTERS, CountersRow)
         if row is None:
-            row = CountersRow()
-            self._remember(COUNTERS, row)
+            row = self._rows[COUNTERS] = CountersRow()
         return row
 
     def scan(self, start: bytes, end: bytes, at_most: int) -> list[Pair]:
@@ -142,6 +140,8 @@ class Store:
     def put(self, key: bytes, value: bytes) -> None:
         """Write into the open batch."""
         self._batch[key] = value
+        if key in self._rows:
+            del self._rows[key]
 
     def put_row(self, key: bytes, row: Row) -> None:
         """Write a row into the open batch. It is encoded once, at the end of the entry, however often it changed."""
@@ -155,7 +155,8 @@ class Store:
         """Delete in the open batch; deleting nothing is fine."""
         self._batch[key] = None
         self._changed_rows.pop(key, None)
-        self._rows.pop(key, None)
+        if key in self._rows:
+            self._rows[key] = None
 
     def discard(self) -> None:
         """Forget the open batch, and all rows and positions that it may have changed in memory."""
@@ -174,20 +175,16 @@ class Store:
         must(index == meta.applied_index + 1, "applied out of order", index=index, applied=meta.applied_index)
         must(stamp_us >= meta.stamp_us, "the group clock ran backwards", stamp=stamp_us, last=meta.stamp_us)
         self._encode_changed_rows()
-        batch, prefix = self._batch, self._prefix
-        digest = hashlib.blake2b(meta.digest, digest_size=16)
-        parts: list[bytes] = []
-        for key, value in batch.items():
-            if value is None:
-                parts.append(b"-%d:%b" % (len(key), key))
-            else:
-                parts.append(b"+%d,%d:%b" % (len(key), len(value), key))
-                parts.append(value)
-        digest.update(b"".join(parts))
-        new_meta = Meta(index, term, stamp_us, digest.digest())
-        whole = {prefix + key: value for key, value in batch.items()}
-        whole[prefix + META] = msgspec.msgpack.encode(new_meta)
-        self.engine.write(whole)
+        # msgpack tells any two batches apart, and packs one in a tenth of the time that Python takes to join it.
+        packed = msgspec.msgpack.encode(list(self._batch.items()))
+        digest = hashlib.blake2b(meta.digest + packed, digest_size=16).digest()
+        new_meta = Meta(index, term, stamp_us, digest)
+        self._batch[META] = msgspec.msgpack.encode(new_meta)
+        try:
+            self.engine.write(self._prefix, self._batch)
+        except StoreBusy:
+            del self._batch[META]
+            raise
         self.meta = new_meta
         self._batch = {}
         self._batch_order, self._batch_ordered = [], 0
@@ -201,9 +198,6 @@ class Store:
             for key, row in self._changed_rows.items():
                 self._batch[key] = encode(row)
             self._changed_rows = {}
-
-    def _remember(self, key: bytes, row: Row) -> None:
-        self._rows[key] = row
 
     def _merged(self, start: bytes, end: bytes, committed: Iterator[Pair]) -> Iterator[Pair]:
         """Committed pairs overlaid with the open batch."""

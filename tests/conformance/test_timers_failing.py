@@ -64,6 +64,13 @@ async def test_a_failed_fire_stays_pending(failing: Calls) -> None:
     assert (await failing.cancel("stays"))["status"] == "cancelled"  # TM-31: in backoff too
 
 
+async def test_a_due_schedule_whose_fire_is_refused_is_stored(failing: Calls) -> None:
+    """TM-21: the answer stays `scheduled`, that attempt is counted, and the timer is pending like any other."""
+    assert (await failing.schedule("due", delayMs=0))["status"] == "scheduled"
+    assert (await wait_for_attempts(failing, "due", 1))["found"]
+    assert (await failing.cancel("due"))["status"] == "cancelled"
+
+
 async def test_backoff_doubles_and_ends_in_a_dead_letter(failing: Calls) -> None:
     """TM-54, TM-55, G-M9: at least 1, then 2 backoffs apart; after the last attempt the timer is gone."""
     await failing.schedule("dies", delayMs=10)

@@ -110,11 +110,11 @@ class Stalling(MemoryEngine):
 
     refusals = 0
 
-    def write(self, batch: dict[bytes, bytes | None]) -> None:
+    def write(self, prefix: bytes, batch: dict[bytes, bytes | None]) -> None:
         if self.refusals:
             self.refusals -= 1
             raise StoreBusy("would stall")
-        super().write(batch)
+        super().write(prefix, batch)
 
 
 async def test_a_busy_store_delays_and_loses_nothing(autojump_clock: trio.testing.MockClock) -> None:
@@ -160,10 +160,10 @@ class Broken(MemoryEngine):
 
     is_broken = False
 
-    def write(self, batch: dict[bytes, bytes | None]) -> None:
+    def write(self, prefix: bytes, batch: dict[bytes, bytes | None]) -> None:
         if self.is_broken:
             raise OSError("block checksum mismatch")
-        super().write(batch)
+        super().write(prefix, batch)
 
 
 async def test_an_entry_that_cannot_be_applied_stops_the_group_and_not_the_node() -> None:

@@ -109,6 +109,13 @@ class FakeBroker:
         self.handed_back.append(lease_id)
         self.apply(commands.hand_back(lease_id))
 
+    def admits(self, body_bytes: int) -> bool:
+        """Let in at once, unless a test wants `admit` to be asked."""
+        if self.refuse_admission is not None:
+            return False
+        self.admitted_bytes.append(body_bytes)
+        return True
+
     async def admit(self, body_bytes: int) -> None:
         """Take a permit, or raise what the test wants raised."""
         if self.refuse_admission is not None:

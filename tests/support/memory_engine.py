@@ -30,7 +30,8 @@ class MemoryEngine:
         order = self._order
         return [(key, self._rows[key]) for key in order[bisect_left(order, start) : bisect_left(order, end)]]
 
-    def write(self, batch: dict[bytes, bytes | None]) -> None:
+    def write(self, prefix: bytes, batch: dict[bytes, bytes | None]) -> None:
+        batch = {prefix + key: value for key, value in batch.items()}
         self.unflushed.append(batch)
         _apply(self._rows, batch)
         self._order = sorted(self._rows)

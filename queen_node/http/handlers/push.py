@@ -43,12 +43,14 @@ class PushHandlers:
         self._decline_logged_s = float("-inf")
         self.binary_declined = 0  # for the metrics (PU-60)
 
-    def before_push(self, request: Request) -> Response | Awaitable[Response | None]:
+    def before_push(self, request: Request) -> Response | Awaitable[Response | None] | None:
         """Before the body is read: decline binary bodies by their type, and wait for admission by Content-Length."""
         content_type = request.header(b"content-type")
         if content_type is not None and content_type.strip().lower().startswith(BINARY_TYPE):
             return self._decline()
-        return self._admit(request.header(b"content-length"))
+        length = request.header(b"content-length")
+        body_bytes = int(length) if length is not None and length.isdigit() else 0
+        return None if self._broker.admits(body_bytes) else self._admit(body_bytes)
 
     async def push(self, request: Request) -> Response:
         """Append the items of a call. Raises Refused."""
@@ -125,8 +127,8 @@ class PushHandlers:
                 queue, partition, transaction_id, message_id, bytes(item.payload), PayloadFlag.JSON, trace_id, None))
         return built
 
-    async def _admit(self, content_length: bytes | None) -> Response | None:
-        await self._broker.admit(int(content_length) if content_length and content_length.isdigit() else 0)
+    async def _admit(self, body_bytes: int) -> Response | None:
+        await self._broker.admit(body_bytes)
         return None
 
     def _decline(self) -> Response:

@@ -85,12 +85,13 @@ _decode_number = msgspec.json.Decoder(int | float).decode
 class Call:
     """The operations of one call as they pass the rules that concern values, one after the other."""
 
-    __slots__ = ("_ids", "_payload_bytes", "_producer_sub", "_seen", "due_queues", "limits", "operations")
+    __slots__ = ("_ids", "_payload_bytes", "_producer_sub", "_seen", "due_queues", "limits", "operations", "schedules")
 
     def __init__(self, limits: TimerLimits, ids: IdMint, producer_sub: bytes | None) -> None:
         self.limits, self._ids, self._producer_sub = limits, ids, producer_sub
         self._seen: set[tuple[str, str]] = set()
         self._payload_bytes = 0
+        self.schedules = False  # whether an operation taken so far grows storage
         self.operations: list[ScheduleOp | CancelOp] = []
         self.due_queues: list[bytes] = []  # one for each message that the very entry appends (TM-21)
 
@@ -116,6 +117,7 @@ class Call:
         if op.op == "cancel":
             self.operations.append((TimerOp.CANCEL, queue, key, txn))
         else:
+            self.schedules = True
             self.operations.append(self._schedule(index, op, queue, key, txn, partition))
 
     def _schedule(

@@ -134,7 +134,7 @@ class TimerHandlers:
         command = commands.timers(self._ids.request_id(), operations, firing=self._firing(), rules=self._rules)
         if len(command) > self._limits.command_max_bytes:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, limit=self._limits.command_max_bytes, got=len(command))
-        if any(operation[0] == TimerOp.SCHEDULE for operation in operations):
+        if call.schedules and not self._broker.admits(body_bytes):
             await self._admit(body_bytes)
         return await self._write(command, tuple(call.due_queues))
 

@@ -40,8 +40,8 @@ def test_the_twin_is_equal_to_rocksdb(steps: list[tuple[str, object]]) -> None:
         for step, argument in steps:
             if step == "write":
                 assert isinstance(argument, dict)
-                rocks.write(dict(argument))
-                twin.write(dict(argument))
+                rocks.write(b"", dict(argument))
+                twin.write(b"", dict(argument))
             elif step == "get":
                 assert isinstance(argument, bytes)
                 assert rocks.get(argument) == twin.get(argument)
@@ -64,12 +64,12 @@ def test_an_iteration_sees_one_instant(tmp_path: Path, flushed: bool) -> None:
     """A read in slices is of one state, whatever is written between its steps (CL-42)."""
     rocks = RocksEngine(tmp_path)
     for engine in (rocks, MemoryEngine()):
-        engine.write({b"a": b"1", b"b": b"1", b"d": b"1"})
+        engine.write(b"", {b"a": b"1", b"b": b"1", b"d": b"1"})
         if flushed:
             engine.flush()
         rows = engine.iterate(b"a", b"z")
         seen = [next(rows)]
-        engine.write({b"b": b"2", b"c": b"2", b"d": None})
+        engine.write(b"", {b"b": b"2", b"c": b"2", b"d": None})
         if flushed:
             engine.flush()
         assert [*seen, *rows] == [(b"a", b"1"), (b"b", b"1"), (b"d", b"1")]
@@ -82,7 +82,7 @@ from pathlib import Path
 from queen_node.state.rocks import RocksEngine
 engine = RocksEngine(Path(sys.argv[1]))
 for number in range(40):
-    engine.write({b"applied": b"%d" % number, b"row-%d" % number: b"x", b"row-%d" % (number - 2): None})
+    engine.write(b"", {b"applied": b"%d" % number, b"row-%d" % number: b"x", b"row-%d" % (number - 2): None})
     if number == 20:
         engine.flush()
 os.kill(os.getpid(), signal.SIGKILL)
@@ -104,7 +104,7 @@ def test_a_kill_leaves_a_prefix_of_whole_batches(tmp_path: Path) -> None:
 def test_damage_is_told_by_the_name_of_the_directory(tmp_path: Path) -> None:
     """CL-124: RocksDB's own corruption errors are refusals, not tracebacks."""
     engine = RocksEngine(tmp_path)
-    engine.write({b"a": b"1"})
+    engine.write(b"", {b"a": b"1"})
     engine.flush()
     engine.close()
     for manifest in tmp_path.glob("MANIFEST-*"):

@@ -76,11 +76,11 @@ class BusyOnce(MemoryEngine):
 
     refusals = 1
 
-    def write(self, batch: dict[bytes, bytes | None]) -> None:
+    def write(self, prefix: bytes, batch: dict[bytes, bytes | None]) -> None:
         if self.refusals:
             self.refusals -= 1
             raise StoreBusy("would stall")
-        super().write(batch)
+        super().write(prefix, batch)
 
 
 def test_a_batch_that_was_refused_is_written_whole_by_the_next_try() -> None:

@@ -105,7 +105,6 @@ class GroupActor:
         self._applier, self._log_sink, self._arm, self._count = applier, log_sink, arm, count
         self._armed_us: int | None = -1
         self._alarm_scope = trio.CancelScope()
-        self._stopped = trio.Event()
         self._leading = trio.Event()
 
     async def run(self) -> None:
@@ -116,8 +115,10 @@ class GroupActor:
                 self.group.raft.core.campaign()
                 await self._turn(nursery)
                 while True:
-                    for event in await self.inbox.take_all():
-                        self._take(event)
+                    events = await self.inbox.take_all()
+                    now_us = self.group.raft.clock.now_us()
+                    for event in events:
+                        self._take(event, now_us)
                     await self._turn(nursery)
         finally:
             self.group.stop("retry")
@@ -130,7 +131,7 @@ class GroupActor:
         """The log has stopped: nothing that waits will ever be written."""
         self.group.stop("retry")
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Event, now_us: int) -> None:
         group = self.group
         match event:
             case (lane, pending):
@@ -138,7 +139,7 @@ class GroupActor:
             case Written(write):
                 group.raft.written(write)
             case Pop(pop):
-                group.pop(pop, self._now_us())
+                group.pop(pop, now_us)
             case PendingRead():
                 group.read(event)
             case Due():
@@ -156,11 +157,12 @@ class GroupActor:
     async def _turn(self, nursery: trio.Nursery) -> None:
         """Propose, write, apply and answer until nothing is left to do without another event."""
         group, raft = self.group, self.group.raft
-        group.tell_the_time(trio.current_time(), self._now_us())
+        now_s, now_us = trio.current_time(), raft.clock.now_us()
+        group.tell_the_time(now_s, now_us)
         if self.poison is not None:
             return
         while True:
-            group.propose(raft.clock.now_us())
+            group.propose(now_us)
             group.ask_for_read_indexes()
             pumped = raft.pump()
             if pumped is None:
@@ -169,14 +171,16 @@ class GroupActor:
                 self._log_sink.submit_nowait(write.group_write, self._reporter(write))
             for request, index in pumped.reads:
                 group.read_confirmed(request, index)
-            for entry in pumped.to_apply:
-                if not await self._apply_or_poison(entry):
-                    return
+            if pumped.to_apply:
+                for entry in pumped.to_apply:
+                    if not await self._apply_or_poison(entry, now_us):
+                        return
+                now_s, now_us = trio.current_time(), raft.clock.now_us()
             if not self._leading.is_set() and raft.may_propose:
                 self._leading.set()
-            for read in group.take_servable_reads(self._now_us()):
+            for read in group.take_servable_reads(now_us):
                 self._serve(read, nursery)
-        self._set_alarm()
+        self._set_alarm(now_s, now_us)
         self._arm_wheel()
 
     def _reporter(self, write: LogWrite) -> Callable[[], None]:
@@ -184,7 +188,7 @@ class GroupActor:
 
     # --- applying
 
-    async def _apply_or_poison(self, entry: Entry) -> bool:
+    async def _apply_or_poison(self, entry: Entry, now_us: int) -> bool:
         group = self.group
         try:
             application, results = await self._applier.apply(entry)
@@ -193,7 +197,7 @@ class GroupActor:
             group.stop("retry")
             return False
         group.raft.applied(entry.index)
-        group.applied(application, results, self._now_us())
+        group.applied(application, results, now_us)
         self._owe(len(results), len(entry.data))
         for tally in group.tallies:
             self._count(tally)
@@ -233,12 +237,8 @@ class GroupActor:
 
     # --- time
 
-    def _now_us(self) -> int:
-        return self.group.raft.clock.now_us()
-
-    def _set_alarm(self) -> None:
-        now_s = trio.current_time()
-        alarm_s = self.group.next_alarm(now_s, self._now_us())
+    def _set_alarm(self, now_s: float, now_us: int) -> None:
+        alarm_s = self.group.next_alarm(now_s, now_us)
         deadline_s = now_s + LATE_CALLS_EVERY_S if alarm_s is None else min(alarm_s, now_s + LATE_CALLS_EVERY_S)
         if deadline_s < self._alarm_scope.deadline - 0.001 or self._alarm_scope.deadline < now_s:
             self._alarm_scope.deadline = deadline_s

@@ -108,7 +108,7 @@ class RaftGroup:
     def applied(self, index: int) -> None:
         """The state holds everything up to `index`; a lone voter needs the entries no longer."""
         self.core.applied(index)
-        if self.core.configuration.members == (self.core.node_id,):
+        if self.core.configuration.is_alone(self.core.node_id):
             self.core.log.forget_through(index)
 
     def _notice_leadership(self) -> None:

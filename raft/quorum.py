@@ -50,6 +50,10 @@ class Configuration:
         """All whose vote counts, in order."""
         return tuple(sorted({*self.voters, *self.outgoing}))
 
+    def is_alone(self, node_id: int) -> bool:
+        """Whether the node is all there is: nobody else has the log or is to have it."""
+        return self.voters == (node_id,) and not self.outgoing and not self.learners
+
     def is_voter(self, node_id: int) -> bool:
         """Whether the node's vote counts, in either half of a joint configuration."""
         return node_id in self.voters or node_id in self.outgoing

@@ -14,7 +14,6 @@ CRASH_POINTS = (
     "wal.after_write",
     "wal.after_fsync",
     "wal.segment_created",
-    "wal.before_rename",
     "wal.before_unlink",
     "apply.before_commit",
     "apply.after_commit",

@@ -222,6 +222,11 @@ class Group:
                 del self._reads[key]
                 read.slot.answer(Unavailable("no_leader"))
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether a call waits for its fate, parked pops apart."""
+        return bool(self._flights or self._reads or any(self._lanes))
+
     def next_alarm(self, now_s: float, now_us: int) -> float | None:
         """When `tell_the_time` has something to do, in seconds of the monotonic clock; None: not before an event."""
         alarm = self.pops.next_deadline_s()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 import trio
@@ -20,7 +21,9 @@ from raft.group import LogWrite
 from raft.messages import Entry
 from raft.wal import GroupWrite
 
-LATE_CALLS_EVERY_S = 0.5
+LATE_CALLS_EVERY_S = 0.5  # how late a call may learn that its time is over
+REPLAY_COMMANDS_MAX = 20_000  # M-2
+REPLAY_BYTES_MAX = 16 << 20
 READ_STEPS_A_TURN = 1  # a read that is not finished after this many slices goes on in a task of its own
 
 
@@ -77,14 +80,31 @@ class LogSink(Protocol):
 
 
 class Debt:
-    """What would have to be replayed after a crash now: the keeper pays it with a flush (M-2)."""
+    """What would have to be replayed after a crash now: the keeper pays it with a flush (M-2).
 
-    __slots__ = ("bytes", "changed", "commands", "since_s")
+    since_s: of the first write that is not flushed. began: there is one. full: it must be paid now.
+    """
+
+    __slots__ = ("began", "bytes", "commands", "full", "since_s")
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Everything so far is about to be flushed."""
         self.commands = self.bytes = 0
-        self.since_s: float | None = None
-        self.changed = trio.Event()
+        self.since_s = 0.0
+        self.began, self.full = trio.Event(), trio.Event()
+
+    def add(self, commands: int, size: int) -> None:
+        """An entry was applied."""
+        self.commands += commands
+        self.bytes += size
+        if not self.began.is_set():
+            self.since_s = trio.current_time()
+            self.began.set()
+        if self.commands >= REPLAY_COMMANDS_MAX or self.bytes >= REPLAY_BYTES_MAX:
+            self.full.set()
 
 
 class GroupActor:
@@ -198,19 +218,11 @@ class GroupActor:
             return False
         group.raft.applied(entry.index)
         group.applied(application, results, now_us)
-        self._owe(len(results), len(entry.data))
+        self.debt.add(len(results), len(entry.data))
         for tally in group.tallies:
             self._count(tally)
         group.tallies.clear()
         return True
-
-    def _owe(self, commands: int, size: int) -> None:
-        debt = self.debt
-        debt.commands += commands
-        debt.bytes += size
-        if debt.since_s is None:
-            debt.since_s = trio.current_time()
-            debt.changed.set()
 
     # --- reading
 
@@ -239,14 +251,16 @@ class GroupActor:
 
     def _set_alarm(self, now_s: float, now_us: int) -> None:
         alarm_s = self.group.next_alarm(now_s, now_us)
-        deadline_s = now_s + LATE_CALLS_EVERY_S if alarm_s is None else min(alarm_s, now_s + LATE_CALLS_EVERY_S)
-        if deadline_s < self._alarm_scope.deadline - 0.001 or self._alarm_scope.deadline < now_s:
+        deadline_s = inf if alarm_s is None else alarm_s
+        if self.group.has_calls:
+            deadline_s = min(deadline_s, now_s + LATE_CALLS_EVERY_S)
+        if deadline_s < self._alarm_scope.deadline - 0.001:
             self._alarm_scope.deadline = deadline_s
 
     async def _ring(self) -> None:
         """Tells the actor when a moment has come that it asked for. Its scope's deadline is moved, not made anew."""
         while True:
-            with trio.CancelScope(deadline=trio.current_time() + LATE_CALLS_EVERY_S) as self._alarm_scope:
+            with trio.CancelScope() as self._alarm_scope:
                 await trio.sleep_forever()
             self.inbox.put(ALARM)
 

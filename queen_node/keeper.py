@@ -21,10 +21,8 @@ from queen_node.state.rocks import RocksEngine
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
-REPLAY_COMMANDS_MAX = 20_000
-REPLAY_BYTES_MAX = 16 << 20
-UNFLUSHED_MAX_S = 60.0
-LOOK_EVERY_S = 0.1
+UNFLUSHED_MAX_S = 60.0  # M-2: not on a short beat, or a quiet node writes tens of thousands of tiny files a day
+LOOK_EVERY_S = 1.0  # at the store's own backlog, while there are writes
 DISK_LOOK_EVERY_S = 2.0
 
 
@@ -59,29 +57,19 @@ class Keeper:
     async def _keep_durable(self) -> None:
         debt = self._debt
         while True:
-            await debt.changed.wait()
-            while not self._is_due():
-                await trio.sleep(LOOK_EVERY_S)
+            await debt.began.wait()
+            flush_by_s = debt.since_s + UNFLUSHED_MAX_S
+            while not debt.full.is_set() and trio.current_time() < flush_by_s:
+                with trio.move_on_after(LOOK_EVERY_S):
+                    await debt.full.wait()
                 self.store_full = self._engine.full()
             await self.make_durable()
-
-    def _is_due(self) -> bool:
-        debt = self._debt
-        if debt.since_s is None:
-            return False
-        return (
-            debt.commands >= REPLAY_COMMANDS_MAX
-            or debt.bytes >= REPLAY_BYTES_MAX
-            or trio.current_time() - debt.since_s >= UNFLUSHED_MAX_S
-        )
+            self.store_full = self._engine.full()
 
     async def make_durable(self) -> None:
         """Flush the store and let the log forget what the flush made durable."""
         applied = {life: machine.applied_index for life, machine in self._machines.items()}
-        debt = self._debt
-        debt.commands = debt.bytes = 0
-        debt.since_s = None
-        debt.changed = trio.Event()
+        self._debt.clear()
         self._reached("store.before_flush")
         await trio.to_thread.run_sync(self._engine.flush)
         self._reached("store.after_flush")

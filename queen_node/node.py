@@ -149,7 +149,7 @@ class Node:
     def __init__(self, settings: config.Settings) -> None:
         """Opens everything. Raises CannotStart."""
         self.settings = settings
-        self._reached: Reached = crash_at(settings.test_crash_at)
+        self._reached: Reached = _crash_point(settings)
         system = SystemTime()
         if not system.is_exact:
             log.warning("no clock runs while the machine sleeps: it makes timers late", clock=system.clock_name)
@@ -252,7 +252,8 @@ class Node:
     async def _turn_wheel(self) -> None:
         await run_wheel(
             self._wheel, tick_ms=self.settings.timer_tick_ms or IDLE_TICK_MS, clock_us=self._source.boottime_us,
-            tell=lambda _life: self.actor.inbox.put(DUE), observe_late_s=self.metrics.timers_tick_late_s.observe)
+            tell=lambda _life: self.actor.inbox.put(DUE), observe_late_s=self.metrics.timers_tick_late_s.observe,
+            work_done=lambda: self.actor.group.machine.applied_index)
 
     def _release(self, life: int, through_index: int) -> None:
         self._reached("wal.before_release")
@@ -277,6 +278,13 @@ class Node:
             groups=Groups(
                 hosted=1, leading=int(leads), quiet=0, behind=int(not replayed), failed=(LIFE,) if poison else ()),
             failure=failure, skipped=tuple(self._applier.skipped))
+
+
+def _crash_point(settings: config.Settings) -> Reached:
+    try:
+        return crash_at(settings.test_crash_at)
+    except ValueError as error:
+        raise CannotStart(f"QUEEN_TEST_CRASH_AT: {error}") from error
 
 
 def _skips(settings: config.Settings) -> dict[int, str]:

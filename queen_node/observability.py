@@ -15,9 +15,9 @@ import trio
 
 from queen_node.metrics import Metrics
 
-LAG_EVERY_S = 0.1
-LAG_AVERAGE_SAMPLES = 600  # about a minute
-RATES_EVERY_SAMPLES = 10  # about a second
+LAG_EVERY_S = 0.5  # an idle node should stay idle
+LAG_AVERAGE_SAMPLES = 120  # about a minute
+RATES_EVERY_SAMPLES = 2  # about a second
 
 _LEVELS = {
     "trace": logging.DEBUG,

@@ -55,6 +55,13 @@ def main() -> None:
     shared = memoryview(mmap.mmap(int(sys.argv[2]), SHARED_BYTES))
     delay_s = int(sys.argv[3]) / 1000
     disk = FileDisk(before_sync=(lambda: time.sleep(delay_s)) if delay_s else None)
+    try:
+        _serve(channel, shared, disk)
+    except ConnectionError:
+        pass  # the node died meanwhile; what it asked for is done
+
+
+def _serve(channel: socket.socket, shared: memoryview, disk: FileDisk) -> None:
     inbound = Inbound()
     while data := channel.recv(RECEIVE_BYTES):
         message = inbound.take(data)
@@ -65,10 +72,7 @@ def main() -> None:
             answer = (0, "", "")
         except OSError as error:
             answer = (error.errno or errno.EIO, error.strerror or str(error), error.filename or "")
-        try:
-            send(channel, answer)
-        except ConnectionError:
-            return  # the node died meanwhile; what it asked for is done
+        send(channel, answer)
 
 
 def step_from(kind: int, fields: list[Any], shared: memoryview) -> Step:

@@ -147,7 +147,7 @@ async def test_every_field_refused(calls: Calls, field: str, value: object, expe
     ("partition", None), ("partition", ""), ("partition", "p/1 ☂"), ("payloadZstd", False), ("encrypted", False),
     ("whatever", 7), ("op", "reschedule"),
     ("payload", base64.b64encode(b'"' + b"x" * (1024 * 1024 - 2) + b'"').decode()),
-])
+], ids=lambda value: str(value)[:12])
 async def test_every_field_taken(calls: Calls, field: str, value: Any) -> None:
     """TM-10, TM-20, TM-22: the bounds themselves, and nothing breaks at 2^31 ms or 2^32."""
     result = await calls.schedule("it", **{field: value})

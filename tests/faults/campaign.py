@@ -18,7 +18,7 @@ import trio
 
 from tests.checkers import verdict
 from tests.checkers.history import History
-from tests.faults.load import GROUP, TIMER_QUEUE, WORK_QUEUE, Client, Shape, World, now_ns
+from tests.faults.load import TIMER_QUEUE, WORK_QUEUE, Client, Shape, World, now_ns
 from tests.support.http_client import HttpClient
 from tests.support.node_process import NodeProcess
 
@@ -151,6 +151,3 @@ class Campaign:
             if not pop.messages:
                 return
             self.history.log += pop.messages
-
-
-__all__ = ["GROUP", "Campaign"]

@@ -16,6 +16,7 @@ import pytest
 from tests.support.node_process import NodeProcess
 
 ROUNDS_DEFAULT = 12
+SEGMENT_BYTES = 4 * 1024 * 1024  # room is made in advance, and the folders of many tests are kept for a while
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,7 +44,7 @@ def seed(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[NodeProcess]:
     """A node not yet started, with test hooks; its log is shown when the test fails."""
-    process = NodeProcess(tmp_path / "node", hooks=True)
+    process = NodeProcess(tmp_path / "node", {"QUEEN_RAFT_SEGMENT_BYTES": str(SEGMENT_BYTES)}, hooks=True)
     yield process
     process.close()
     print(process.log_tail())

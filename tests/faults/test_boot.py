@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.conftest import SEGMENT_BYTES
 from tests.support.node_process import NodeProcess, is_error_line
 
 REFUSAL_TIMEOUT_S = 20.0
@@ -15,7 +16,7 @@ REFUSAL_TIMEOUT_S = 20.0
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[NodeProcess]:
     """A node not yet started, without hooks."""
-    process = NodeProcess(tmp_path / "node")
+    process = NodeProcess(tmp_path / "node", {"QUEEN_RAFT_SEGMENT_BYTES": str(SEGMENT_BYTES)})
     yield process
     process.close()
     print(process.log_tail())

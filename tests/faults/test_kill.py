@@ -12,7 +12,7 @@ from tests.support.node_process import NodeProcess
 
 CALLS_A_ROUND_MAX = 600  # a round ends after a random number of calls up to this
 DOWN_S_MAX = 0.2
-SEGMENT_BYTES = (str(128 * 1024), str(64 * 1024 * 1024))  # the log rolls within a round, or not at all
+SEGMENT_BYTES = (str(128 * 1024), str(4 * 1024 * 1024))  # the log rolls within a round, or not at all
 
 
 async def test_kill_at_random_moments_under_load(node: NodeProcess, seed: int, rounds: int, again: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 
 import trio
 from hypothesis import given, settings
@@ -151,9 +152,10 @@ class Ticks:
     def now_us() -> int:
         return round(trio.current_time() * 1_000_000)
 
-    async def run(self) -> None:
+    async def run(self, work_done: Callable[[], int] | None = None) -> None:
         await run_wheel(self.wheel, tick_ms=self.tick_ms, clock_us=self.now_us,
-                        tell=lambda group: self.told.append((group, self.now_us())), observe_late_s=self.late_s.append)
+                        tell=lambda group: self.told.append((group, self.now_us())), observe_late_s=self.late_s.append,
+                        work_done=work_done)
 
 
 async def test_the_first_timer_of_an_idle_broker_is_told_within_a_tick(autojump_clock: MockClock) -> None:
@@ -207,3 +209,44 @@ async def test_four_thousand_ticks_end_where_they_should(autojump_clock: MockClo
         await trio.sleep_until(start_s + 20.0025)
         nursery.cancel_scope.cancel()
     assert len(ticks.late_s) == 4000 and max(ticks.late_s) < 1e-6
+
+
+async def test_an_idle_wheel_hardly_ticks_and_no_deadline_is_later_for_it(autojump_clock: MockClock) -> None:
+    """Without work the ticks pause, at most a second long; a deadline, also one armed in the pause, ends it."""
+    ticks = Ticks()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ticks.run, lambda: 7)
+        await trio.sleep(60.013)
+        assert len(ticks.late_s) <= 20 + 2 * 60
+        dues = [ticks.now_us() + delay_us for delay_us in (30_000, 777_000, 5_300_000)]
+        ticks.wheel.arm("last", dues[2])
+        ticks.wheel.arm("first", dues[0])
+        ticks.wheel.arm("second", dues[1])
+        await trio.sleep(5.9)
+        nursery.cancel_scope.cancel()
+    first = dict(reversed(ticks.told))
+    for group, due_us in zip(("first", "second", "last"), dues, strict=True):
+        assert 0 <= first[group] - due_us <= TICK_US
+
+
+async def test_a_wheel_with_work_ticks_all_the_time(autojump_clock: MockClock) -> None:
+    ticks = Ticks()
+    work = itertools.count()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ticks.run, lambda: next(work))
+        await trio.sleep(10.01)
+        nursery.cancel_scope.cancel()
+    assert len(ticks.late_s) == 200
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 500_000)), max_size=20))
+def test_the_earliest_deadline_is_known(history: list[tuple[str, int | None]]) -> None:
+    turning: TimerWheel[str] = TimerWheel(tick_us=TICK_US, now_us=0)
+    armed: dict[str, int] = {}
+    for group, at_us in history:
+        turning.arm(group, at_us)
+        if at_us is None:
+            armed.pop(group, None)
+        else:
+            armed[group] = at_us
+        assert turning.earliest_us() == min(armed.values(), default=None)

@@ -225,7 +225,9 @@ class Settings:
     test_fsync_delay_ms: int = _row(
         0, Row("QUEEN_TEST_FSYNC_DELAY_MS", _whole_in(0, 600_000), "every flush sleeps this long", test_hook=True))
     test_clock_file: str = _hook("QUEEN_TEST_CLOCK_FILE", "file with ms to add to the wall clock")
-    test_drop_unsynced: str = _hook("QUEEN_TEST_DROP_UNSYNCED", "a start after a kill rolls back to the last flush")
+    test_drop_unsynced: bool = _row(
+        False, Row("QUEEN_TEST_DROP_UNSYNCED", _parse_switch, "a start after a kill rolls back to the last flush",
+                   test_hook=True))
     test_apply_refuse_key: str = _hook("QUEEN_TEST_APPLY_REFUSE_KEY", "apply refuses a KV write of this key")
     test_fire_fail_queue: str = _hook("QUEEN_TEST_FIRE_FAIL_QUEUE", "fires into this queue fail: <queue>[:transient]")
     test_net_file: str = _hook("QUEEN_TEST_NET_FILE", "file with peers whose traffic is dropped")

@@ -19,7 +19,7 @@ from queen_node.queries import Reader
 from queen_node.state.step import Tally
 from raft.group import LogWrite
 from raft.messages import Entry
-from raft.wal import GroupWrite
+from raft.wal import GroupWrite, LogFailed
 
 LATE_CALLS_EVERY_S = 0.5  # how late a call may learn that its time is over
 REPLAY_COMMANDS_MAX = 20_000  # M-2
@@ -179,8 +179,8 @@ class GroupActor:
         group, raft = self.group, self.group.raft
         now_s, now_us = trio.current_time(), raft.clock.now_us()
         group.tell_the_time(now_s, now_us)
-        if self.poison is not None:
-            return
+        if group.unavailable is not None:
+            return  # stopped: the wheel and the hand-backs must propose nothing either
         while True:
             group.propose(now_us)
             group.ask_for_read_indexes()
@@ -188,7 +188,11 @@ class GroupActor:
             if pumped is None:
                 break
             for write in pumped.writes:
-                self._log_sink.submit_nowait(write.group_write, self._reporter(write))
+                try:
+                    self._log_sink.submit_nowait(write.group_write, self._reporter(write))
+                except LogFailed:  # the node tells why, and says so in /health (CL-126)
+                    self.refuse_everything()
+                    return
             for request, index in pumped.reads:
                 group.read_confirmed(request, index)
             if pumped.to_apply:

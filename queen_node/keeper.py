@@ -23,7 +23,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 UNFLUSHED_MAX_S = 60.0  # M-2: not on a short beat, or a quiet node writes tens of thousands of tiny files a day
 LOOK_EVERY_S = 1.0  # at the store's own backlog, while there are writes
-DISK_LOOK_EVERY_S = 2.0
+DISK_LOOK_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)

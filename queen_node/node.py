@@ -38,6 +38,7 @@ from queen_node.timer_wheel import TimerWheel, run_wheel
 from raft.clock import GroupClock, ShiftedWallTime, SystemTime, TimeSource, estimate_after_restart, read_clocks
 from raft.core import Core
 from raft.disk import FileDisk
+from raft.forgetful_disk import ForgetfulDisk, forget_notes
 from raft.group import RaftGroup
 from raft.log import Log
 from raft.log_writer import LogWriter
@@ -70,8 +71,10 @@ def open_data(settings: config.Settings) -> Opened:
     """Open the data directory. Raises CannotStart: one line that names what is wrong (CL-124)."""
     places = Places(Path(settings.raft_dir))
     layout, is_new = open_layout(places, node_id=settings.node_id)
-    disk = FileDisk()
+    disk = ForgetfulDisk() if settings.test_drop_unsynced else FileDisk()
     try:
+        if not settings.test_drop_unsynced:
+            forget_notes(places.log)
         wal, recovered = Wal.open(
             places.log, disk, segment_bytes=settings.segment_bytes, identity=bytes.fromhex(layout.directory_id),
             must_exist=not is_new)
@@ -161,7 +164,10 @@ class Node:
         self._figures = Figures(self.metrics)
         self._log_writer = LogWriter(
             opened.wal,
-            ProcessHand(opened.disk, fsync_delay_ms=settings.test_fsync_delay_ms, reached=self._reached),
+            ProcessHand(
+                opened.disk, fsync_delay_ms=settings.test_fsync_delay_ms, drop_unsynced=settings.test_drop_unsynced,
+                # Without points to stop at, a batch is one turn of the writer process instead of two.
+                reached=self._reached if settings.test_crash_at else None),
             lambda: read_clocks(self._source), self._figures)
         self._wheel: TimerWheel[int] = TimerWheel(
             tick_us=(settings.timer_tick_ms or IDLE_TICK_MS) * 1000, now_us=self._source.boottime_us())

@@ -15,9 +15,8 @@ import trio
 
 from queen_node.metrics import Metrics
 
-LAG_EVERY_S = 0.5  # an idle node should stay idle
-LAG_AVERAGE_SAMPLES = 120  # about a minute
-RATES_EVERY_SAMPLES = 2  # about a second
+LAG_EVERY_S = 1.0  # an idle node should stay idle
+LAG_AVERAGE_SAMPLES = 60  # about a minute
 
 _LEVELS = {
     "trace": logging.DEBUG,
@@ -72,5 +71,4 @@ class LoopWatch:
         metrics.loop_lag_s.observe(lag_s)
         weight = min(self._sample_count, LAG_AVERAGE_SAMPLES)
         metrics.loop_lag_avg_ms += (lag_s * 1000 - metrics.loop_lag_avg_ms) / weight
-        if self._sample_count % RATES_EVERY_SAMPLES == 0:
-            metrics.note_rates(now_s)
+        metrics.note_rates(now_s)

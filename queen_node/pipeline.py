@@ -137,8 +137,14 @@ class Pipeline:
                 self._group.inbox.put(Withdraw(pop))
 
             nursery.start_soon(watch)
-            result = await pop.slot.wait()
+            result: bytes | Unavailable
+            try:
+                result = await pop.slot.wait()
+            except Unavailable as refusal:  # raised in here it would come out in a group, and count as a fault of ours
+                result = refusal
             nursery.cancel_scope.cancel()
+        if isinstance(result, Unavailable):
+            raise result
         return result
 
     async def hand_back(self, lease_id: bytes) -> None:

@@ -19,7 +19,7 @@ from raft.invariants import broken, must
 
 REMIND_US = 1_000_000  # a group that was told and did not arm anew is told again: a hint may be lost, a timer not
 DOZE_AFTER_S = 1.0  # without work
-DOZE_S = 1.0
+DOZE_S = 5.0
 TOLD_A_TICK_MAX = 1000  # groups; the rest are told at the next tick, before those that became due later
 
 G = TypeVar("G", bound=Hashable)

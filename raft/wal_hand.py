@@ -32,7 +32,7 @@ from typing import Final, Protocol
 import trio
 
 from raft.disk import Disk, FileDisk, Reached, Step, WriteAt
-from raft.wal_process import RECEIVE_BYTES, SHARED_BYTES, STEP_KINDS, Inbound, send
+from raft.wal_process import DROPS_UNSYNCED, RECEIVE_BYTES, SHARED_BYTES, STEP_KINDS, Inbound, send
 
 END_WAIT_S: Final = 10.0
 _ENDED: Final = (errno.EPIPE, "the log's writer process has ended", "")
@@ -65,12 +65,14 @@ class ProcessHand:
     """Carries out the log's steps in a child process, one list at a time. Must be closed."""
 
     def __init__(
-        self, disk: FileDisk, *, fsync_delay_ms: int = 0, reached: Callable[[str], None] | None = None
+        self, disk: FileDisk, *, fsync_delay_ms: int = 0, drop_unsynced: bool = False,
+        reached: Callable[[str], None] | None = None,
     ) -> None:
         """disk: holds the directory's lock, which the child shares: nobody can open the log before the child's last
         write is done.
 
-        fsync_delay_ms: the test hook QUEEN_TEST_FSYNC_DELAY_MS. reached: called at each named point.
+        fsync_delay_ms, drop_unsynced: the test hooks QUEEN_TEST_FSYNC_DELAY_MS and QUEEN_TEST_DROP_UNSYNCED
+        (`forgetful_disk`). reached: called at each named point.
         """
         self._reached = reached
         self._channel, channel = socket.socketpair()
@@ -83,7 +85,8 @@ class ProcessHand:
             inherited = [channel.fileno(), shared.fileno()]
             if disk.lock_descriptor is not None:
                 inherited.append(disk.lock_descriptor)
-            arguments = [str(channel.fileno()), str(shared.fileno()), str(fsync_delay_ms)]
+            arguments = [str(channel.fileno()), str(shared.fileno()), str(fsync_delay_ms),
+                         DROPS_UNSYNCED if drop_unsynced else ""]
             program = "from raft.wal_process import main; main()"
             self._process = subprocess.Popen(
                 [sys.executable, "-S", "-c", program, *arguments],
@@ -128,7 +131,7 @@ class ProcessHand:
         with trio.CancelScope(shield=True):
             number, text, path = await self._ask(message)
         if number:
-            raise OSError(number, text, path)
+            raise OSError(number, text, path or None)
 
     async def _ask(self, message: list[tuple[object, ...]]) -> tuple[int, str, str]:
         """The child's answer: number, text and file of the error; 0 for none."""

@@ -1,6 +1,6 @@
 """The child process that does the log's writes and fsyncs, and how it is spoken to; `wal_hand` says why there is one.
 
-It runs without site packages: nothing but the standard library and `disk` may be imported here. What is written, and
+It runs without site packages: nothing but the standard library, `disk` and `forgetful_disk` may be imported here. What is written, and
 where, is decided in `wal`.
 """
 
@@ -17,10 +17,12 @@ import time
 from typing import Any, Final
 
 from raft.disk import Create, Cut, FileDisk, Rename, Step, Sync, SyncDirectory, Unlink, WriteAt
+from raft.forgetful_disk import ForgetfulDisk
 
 SHARED_BYTES: Final = 4 << 20  # what is written travels through this memory; more goes in several turns
 RECEIVE_BYTES: Final = 65536
 STEP_KINDS: Final = (Create, WriteAt, Sync, Cut, Rename, Unlink, SyncDirectory)
+DROPS_UNSYNCED: Final = "drops-unsynced"  # of the arguments: the test hook is on
 LENGTH: Final = struct.Struct("<I")
 
 
@@ -54,7 +56,8 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     shared = memoryview(mmap.mmap(int(sys.argv[2]), SHARED_BYTES))
     delay_s = int(sys.argv[3]) / 1000
-    disk = FileDisk(before_sync=(lambda: time.sleep(delay_s)) if delay_s else None)
+    kind = ForgetfulDisk if sys.argv[4] == DROPS_UNSYNCED else FileDisk
+    disk = kind(before_sync=(lambda: time.sleep(delay_s)) if delay_s else None)
     try:
         _serve(channel, shared, disk)
     except ConnectionError:

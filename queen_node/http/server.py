@@ -80,6 +80,7 @@ class Server:
         self._shared = Shared(router, limits, now_s=0.0)
         self._limits = limits
         self._connections: set[Connection] = set()
+        self._someone_came = trio.Event()
         self._accepting = trio.CancelScope()
         self._everything = trio.CancelScope()
         self._metrics = metrics
@@ -142,6 +143,9 @@ class Server:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._metrics.connections_accepted += 1
         self._metrics.connections += 1
+        if not self._connections:
+            self._shared.now_s = trio.current_time()  # the watchman slept, and its time stood still
+            self._someone_came.set()
         connection = Connection(connected, self._shared)
         self._connections.add(connection)
         serving.start_soon(self._serve, connection)
@@ -158,6 +162,9 @@ class Server:
         shortest_s = min(self._limits.head_timeout_s, self._limits.idle_timeout_s)
         every_s = min(WATCH_EVERY_S, shortest_s / 2)
         while True:
+            if not self._connections:  # an idle node should stay idle
+                self._someone_came = trio.Event()
+                await self._someone_came.wait()
             await trio.sleep(every_s)
             now_s = self._shared.now_s = trio.current_time()
             for connection in tuple(self._connections):

@@ -138,6 +138,17 @@ class NodeProcess:
         process.kill()
         process.wait(STOP_TIMEOUT_S)
 
+    def cut_power(self) -> None:
+        """SIGKILL to the node and its writer process in one moment, and wait until the node is gone."""
+        process = self._alive()
+        os.killpg(process.pid, signal.SIGKILL)  # `launch` gave it a group of its own
+        process.wait(STOP_TIMEOUT_S)
+
+    def child_process_ids(self) -> list[int]:
+        """The processes that the node has started (Linux)."""
+        process_id = self._alive().pid
+        return [int(word) for word in Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()]
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self._alive().send_signal(number)

@@ -212,12 +212,12 @@ async def test_four_thousand_ticks_end_where_they_should(autojump_clock: MockClo
 
 
 async def test_an_idle_wheel_hardly_ticks_and_no_deadline_is_later_for_it(autojump_clock: MockClock) -> None:
-    """Without work the ticks pause, at most a second long; a deadline, also one armed in the pause, ends it."""
+    """Without work the ticks pause, five seconds at most; a deadline, also one armed in the pause, ends it."""
     ticks = Ticks()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ticks.run, lambda: 7)
         await trio.sleep(60.013)
-        assert len(ticks.late_s) <= 20 + 2 * 60
+        assert len(ticks.late_s) <= 20 + 60 / 5 + 1
         dues = [ticks.now_us() + delay_us for delay_us in (30_000, 777_000, 5_300_000)]
         ticks.wheel.arm("last", dues[2])
         ticks.wheel.arm("first", dues[0])

@@ -1,7 +1,7 @@
 """The child process that does the log's writes and fsyncs, and how it is spoken to; `wal_hand` says why there is one.
 
-It runs without site packages: nothing but the standard library, `disk` and `forgetful_disk` may be imported here. What is written, and
-where, is decided in `wal`.
+It runs without site packages: nothing but the standard library, `disk` and `forgetful_disk` may be imported here. What
+is written, and where, is decided in `wal`.
 """
 
 from __future__ import annotations

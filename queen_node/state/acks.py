@@ -166,7 +166,8 @@ def _file_dead_letters(
         if marks[offset] == AckStatus.FAILED and not keeps_exhausted:
             verdicts[offset] = DONE
             continue
-        stored = step.store.get(message_key(partition.partition_id, offset)) if offset >= partition.log_start else None
+        is_retained = offset >= partition.log_start
+        stored = step.store.get_young(message_key(partition.partition_id, offset)) if is_retained else None
         if stored is None:  # retention was faster: the cursor passes, nothing is left to file
             verdicts[offset] = DONE | NOOP
             continue

@@ -176,7 +176,7 @@ def _claim(popping: Popping, partition: PartitionRow, cursor: CursorRow, key: by
 def _take(popping: Popping, partition: PartitionRow, first: int) -> list[bytes]:
     """Visible messages from `first` on, as far as the budgets allow; `first` itself is known to be visible."""
     step = popping.step
-    get, partition_id = step.store.get, partition.partition_id
+    get, partition_id = step.store.get_young, partition.partition_id
     # Stamps never decrease with the offset (PU-40): the first that is still held back ends the claim.
     youngest_us = step.now_us - popping.queue.options.delayed_processing * ready.SECOND_US
     messages: list[bytes] = []

@@ -92,7 +92,7 @@ def _point_read(store: Store, partition_id: int, wanted: set[bytes], first: int,
     """Offsets of ids, read from the messages of a claim: they were read a moment ago, when it was made."""
     found: Found = {}
     for offset in range(first, last + 1):
-        stored = store.get(message_key(partition_id, offset))
+        stored = store.get_young(message_key(partition_id, offset))
         if stored is not None:
             transaction_id = transaction_id_of(stored)
             if transaction_id in wanted:

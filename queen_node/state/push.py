@@ -69,7 +69,7 @@ def append(
                 step.tally.duplicates += 1
                 return original.offset, original.message_id
         dedup.remember_again(store, id_key, first, row)
-    store.put(
+    store.put_young(
         message_key(partition_id, offset),
         pack(now_us, message_id, transaction_id, payload, payload_flags, trace_id, producer_sub),
     )

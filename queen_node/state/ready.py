@@ -103,7 +103,7 @@ def moment(store: Store, options: QueueOptions, partition: PartitionRow, cursor:
     at_us = cursor.lease_expires_us if cursor.lease_id else 0
     delay_us, window_us = options.delayed_processing * SECOND_US, options.window_buffer * SECOND_US
     if delay_us or window_us:
-        stored = store.get(message_key(partition.partition_id, head))
+        stored = store.get_young(message_key(partition.partition_id, head))
         if stored is None:
             broken("a retained message is missing", partition=partition.partition_id, offset=head)
         created_at_us = created_at_us_of(stored)

@@ -20,6 +20,8 @@ from queen_node.state.rows import CountersRow, Row
 from raft.invariants import broken, must
 
 FORMAT_VERSION = 1
+YOUNG_BYTES = 8 << 20  # of messages kept in memory: reading them back was a third of push, pop and ack
+YOUNG_OVERHEAD_BYTES = 150  # of a row in memory beside its value: key, two objects, a place in the map
 CACHED_ROWS_MAX = 20_000  # decoded rows kept between entries, a few MB; 10^6 open partitions must not stay in memory
 
 R = TypeVar("R", bound=Row)
@@ -85,6 +87,9 @@ class Store:
         self._batch: dict[bytes, bytes | None] = {}
         self._changed_rows: dict[bytes, Row] = {}
         self._rows: dict[bytes, Row | None] = {}  # None: known to be absent
+        self._young: dict[bytes, bytes] = {}
+        self._older: dict[bytes, bytes] = {}
+        self._young_bytes = 0  # put into `_young` since it is that
         self._batch_order: list[bytes] = []  # keys of the batch, sorted when a scan needs them
         self._batch_ordered = 0  # how many keys of the batch `_batch_order` knows
         self.positions: dict[bytes, bytes] = {}  # calendar kind -> nothing stands below this key: hints of calendar.py
@@ -98,6 +103,13 @@ class Store:
         if key in self._batch:
             return self._batch[key]
         return self.engine.get(self._prefix + key)
+
+    def get_young(self, key: bytes) -> bytes | None:
+        """As `get`, for rows that are mostly read soon after they were written (`put_young`): spares the engine."""
+        found = self._young.get(key)
+        if found is None:
+            found = self._older.get(key)
+        return found if found is not None else self.get(key)
 
     def row(self, key: bytes, kind: type[R]) -> R | None:
         """The decoded row at `key`. The object is shared: change it only to put it back with `put_row` at once."""
@@ -142,6 +154,21 @@ class Store:
         self._batch[key] = value
         if key in self._rows:
             del self._rows[key]
+        self._young.pop(key, None)
+        self._older.pop(key, None)
+
+    def put_young(self, key: bytes, value: bytes) -> None:
+        """As `put`, for a row that will soon be read with `get_young`: messages on their way to a consumer.
+
+        Not for rows of `put_row`. Copies of the last ones are kept in memory, YOUNG_BYTES at least and twice that at
+        most: two halves, of which the older goes as a whole, because a dict that loses its first key again and again
+        is searched from its beginning each time.
+        """
+        self._batch[key] = value
+        if self._young_bytes > YOUNG_BYTES:
+            self._older, self._young, self._young_bytes = self._young, {}, 0
+        self._young[key] = value
+        self._young_bytes += len(value) + YOUNG_OVERHEAD_BYTES
 
     def put_row(self, key: bytes, row: Row) -> None:
         """Write a row into the open batch. It is encoded once, at the end of the entry, however often it changed."""
@@ -157,10 +184,13 @@ class Store:
         self._changed_rows.pop(key, None)
         if key in self._rows:
             self._rows[key] = None
+        self._young.pop(key, None)
+        self._older.pop(key, None)
 
     def discard(self) -> None:
         """Forget the open batch, and all rows and positions that it may have changed in memory."""
         self._batch, self._changed_rows, self._rows = {}, {}, {}
+        self._young, self._older, self._young_bytes = {}, {}, 0
         self._batch_order, self._batch_ordered = [], 0
         self.positions.clear()
 

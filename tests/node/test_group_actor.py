@@ -19,7 +19,7 @@ from queen_node.commands import PayloadFlag
 from queen_node.crash_points import passes
 from queen_node.errors import Refused
 from queen_node.group import Group, Pending
-from queen_node.group_actor import Debt, GroupActor
+from queen_node.group_actor import DUE, Debt, GroupActor, HandBack
 from queen_node.ids import IdMint
 from queen_node.metrics import Metrics
 from queen_node.pipeline import Pipeline
@@ -35,7 +35,7 @@ from raft.log import Log
 from raft.messages import HardState
 from raft.quorum import Configuration
 from raft.settings import Settings
-from raft.wal import GroupWrite
+from raft.wal import GroupWrite, LogFailed
 from tests.support.memory_engine import MemoryEngine
 from tests.unit.group.driver import SETTINGS
 
@@ -47,10 +47,12 @@ class Disk:
     """A log that is fsynced at once, or when a test opens the gate again."""
 
     def __init__(self) -> None:
-        self.works = True
+        self.works, self.has_failed = True, False
         self._held: list[Callable[[], None]] = []
 
     def submit_nowait(self, write: GroupWrite, report: Callable[[], None]) -> None:
+        if self.has_failed:
+            raise LogFailed("the test ended this log")
         if self.works:
             report()
         else:
@@ -248,6 +250,39 @@ async def test_a_poll_whose_client_leaves_is_withdrawn() -> None:
         assert len(parts.actor.group.pops) == 0
         assert await parts.push(b"1") == 201
         assert parts.actor.group.machine.store.counters().leases_live == 0
+
+
+async def test_a_log_that_failed_stops_the_group_and_nothing_else() -> None:
+    """CL-126: the actor lives on to refuse, whether its own proposal finds out first or the node tells it."""
+    async with running() as parts:
+        assert await parts.push(b"1") == 201
+        parts.disk.has_failed = True
+        with pytest.raises(Unavailable, match="retry"):
+            await parts.push(b"2")
+        parts.actor.inbox.put(DUE)
+        parts.actor.inbox.put(HandBack(IDS.uuid7()))
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(Unavailable, match="retry"):
+            await parts.push(b"3")
+        with pytest.raises(Unavailable, match="retry"):
+            await parts.pipeline.read(query(Query.TIMER_PEEK, b"q", b"k"), timeout_ms=5000)
+
+
+async def test_a_watched_poll_is_told_that_its_group_stopped() -> None:
+    """AD-33: as a refusal, not as a group of errors that a door takes for a fault of ours (500)."""
+    async with running() as parts:
+        lease_id = IDS.uuid7()
+        async with trio.open_nursery() as nursery:
+
+            async def poll() -> None:
+                with pytest.raises(Unavailable, match="retry"):
+                    await parts.pipeline.pop(
+                        pop_command(lease_id), lease_id=lease_id, queue=b"q", group=b"__QUEUE_MODE__", partition=None,
+                        wait_ms=60_000, client_gone=trio.sleep_forever)
+
+            nursery.start_soon(poll)
+            await trio.testing.wait_all_tasks_blocked()
+            parts.actor.refuse_everything()
 
 
 async def test_a_cancelled_poll_is_withdrawn_too() -> None:

@@ -71,6 +71,35 @@ def test_a_scan_sees_rows_that_were_put_and_not_yet_encoded() -> None:
     assert [key for key, _ in store.scan(b"k", b"l", 9)] == [b"k1"]
 
 
+YOUNG_STEPS = st.lists(
+    st.tuples(st.sampled_from(["young", "put", "delete", "commit", "discard"]), KEYS, st.binary(max_size=40)),
+    max_size=40,
+)
+
+
+@given(YOUNG_STEPS, st.sampled_from([0, 400, 1 << 20]))
+def test_young_rows_are_what_the_store_holds(steps: list[tuple[str, bytes, bytes]], kept_bytes: int) -> None:
+    """A copy in memory decides nothing: with none, with little and with room for all, every read is the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("queen_node.state.store.YOUNG_BYTES", kept_bytes)
+        store, index = Store(MemoryEngine(), life=1), 0
+        for step, key, value in steps:
+            if step == "young":
+                store.put_young(key, value)
+            elif step == "put":
+                store.put(key, value)
+            elif step == "delete":
+                store.delete(key)
+            elif step == "commit":
+                index += 1
+                store.commit(index=index, term=1, stamp_us=index)
+            else:
+                store.discard()
+            assert store.get_young(key) == store.get(key)
+            for half in (store._young, store._older):
+                assert sum(len(young) + 150 for young in half.values()) <= kept_bytes + 190
+
+
 class BusyOnce(MemoryEngine):
     """Refuses one write, as RocksDB does where it would have stalled."""
 

@@ -112,7 +112,10 @@ class Applier:
                 await trio.sleep(BUSY_PAUSE_S)
             except (InvariantBroken, trio.Cancelled):
                 raise
-            except Exception as error:  # the store cannot be written: of this node, not of the entry
+            except Exception as error:  # of this node, not of the entry
+                log.error(
+                    "the store cannot be written: this group does nothing more until a restart",
+                    index=application.index, term=application.term, error=repr(error))
                 raise Poisoned(Poison(application.index, application.term, "", "", repr(error))) from error
 
     def _step_over(self, entry: Entry, error: Exception) -> Application:

@@ -191,7 +191,7 @@ class Node:
             admit_hold_s=settings.admit_hold_ms / 1000, margin_s=settings.pop_reply_margin_ms / 1000,
             storage_full=lambda: self._keeper.storage_full, store_full=lambda: self._keeper.store_full,
             jitter=random.random)
-        self._log_failure: str | None = None
+        self._failure: str | None = None  # why this node has stopped its work (CL-126)
 
     async def run(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until SIGTERM or SIGINT, or until cancelled. Starts with the port in use."""
@@ -213,15 +213,15 @@ class Node:
                 async with trio.open_nursery() as actors:
                     actors.start_soon(self.actor.run)
                     actors.start_soon(self._turn_wheel)
-                    actors.start_soon(self._keeper.run)
+                    actors.start_soon(self._keep)
                     actors.start_soon(LoopWatch(self.metrics).run)
                     await self._serve(server, listener, port, task_status)
                     actors.cancel_scope.cancel()
-                if self._log_failure is None:
-                    await self._keeper.make_durable()
+                if self._failure is None:
+                    await self._make_durable()
                 self._log_writer.stop()
         finally:
-            self._engine.close()
+            self._close_store()
         log.info("stopped")
 
     async def _serve(
@@ -247,13 +247,37 @@ class Node:
                 serving.start_soon(drain_on_signal)
 
     async def _write_log(self) -> None:
-        """A log that cannot be written stops the node's work, not its process: it stays to say so (CL-126)."""
         try:
             await self._log_writer.run()
         except LogFailed as error:
-            self._log_failure = str(error)
-            log.error("the log cannot be written: this node does nothing more until it is restarted", error=str(error))
-            self.actor.refuse_everything()
+            self._stop_work("the log cannot be written", error)
+
+    async def _keep(self) -> None:
+        try:
+            await self._keeper.run()
+        except* StoreDamaged as errors:
+            self._stop_work("the store cannot be flushed", errors.exceptions[0])
+
+    async def _make_durable(self) -> None:
+        """The last flush. One that fails costs only time: the log, which is still whole, is replayed."""
+        try:
+            await self._keeper.make_durable()
+        except StoreDamaged as error:
+            self._stop_work("the store cannot be flushed", error)
+
+    def _close_store(self) -> None:
+        try:
+            self._engine.close()
+        except StoreDamaged as error:  # RocksDB repeats here what it said when its disk failed
+            if self._failure is None:
+                self._stop_work("the store cannot be closed", error)
+
+    def _stop_work(self, what: str, error: Exception) -> None:
+        """A disk that failed stops the node's work, not its process: it stays to say so (CL-126, M-6)."""
+        self._failure = f"{what}: {error}"
+        log.error(
+            f"{what}: this node does nothing more until its disk is well and it is restarted", error=str(error))
+        self.actor.refuse_everything()
 
     async def _turn_wheel(self) -> None:
         await run_wheel(
@@ -269,7 +293,7 @@ class Node:
         """This node's condition now (AD-7)."""
         actor = self.actor
         core = actor.group.raft.core
-        poison, stopped = actor.poison, self._log_failure is not None
+        poison, stopped = actor.poison, self._failure is not None
         leads = actor.group.raft.may_propose and poison is None and not stopped
         replayed = core.applied_index >= self.replay_until
         failure = None

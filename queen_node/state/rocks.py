@@ -145,8 +145,14 @@ class RocksEngine:
             raise StoreDamaged(f"{self._database.path()}: {error}") from error
 
     def flush(self) -> None:
-        """Make durable what was written before the call. Blocks; releases the interpreter's lock (M-2)."""
-        self._database.flush(True)
+        """Make durable what was written before the call. Blocks; releases the interpreter's lock (M-2).
+
+        Raises StoreDamaged: a disk that failed or is full. RocksDB takes no more writes then (M-6).
+        """
+        try:
+            self._database.flush(True)
+        except Exception as error:  # rocksdict raises bare Exception for everything
+            raise StoreDamaged(f"{self._database.path()}: a flush failed: {error}") from error
 
     def full(self) -> bool:
         """Whether writes come faster than compaction digests them: admission should close (M-4)."""
@@ -161,8 +167,11 @@ class RocksEngine:
         return self._database.property_int_value("rocksdb.live-sst-files-size") or 0
 
     def close(self) -> None:
-        """Close the database. What was not flushed is replayed from the log at the next start."""
-        self._database.close()
+        """Close the database. What was not flushed is replayed from the log at the next start. Raises StoreDamaged."""
+        try:
+            self._database.close()
+        except Exception as error:  # rocksdict raises bare Exception for everything, and has no path any more
+            raise StoreDamaged(str(error)) from error
 
 
 def _check(status: Callable[[], None]) -> None:

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 from os import kill
+from random import Random
 
 import pytest
 import trio
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit(2) and 
 
 SHAPE = Shape(clients=4, delay_ms_max=800, lease_s_max=1)
 SEGMENT_BYTES = 128 * 1024
+STORE_FILE_BYTES_MAX = 1 << 20  # of the node's own files: its log lines are shorter, a flush of the store is not
+STORE_PUSHES_MAX = 100  # of 400 kB: a durable point comes after 16 MiB
 SAID = "the log cannot be written"
 
 
@@ -105,17 +108,52 @@ async def test_calls_under_way_when_the_log_fails(node: NodeProcess) -> None:
     node.check_log()
 
 
+async def test_the_store_cannot_be_flushed(node: NodeProcess, seed: int) -> None:
+    """M-6, CL-126: the node's own files hit the limit at the first durable point; the log has what the store has not.
+    """
+    node.announced += ["the store cannot be flushed", "the store cannot be written"]
+    dice = Random(seed)
+    await trio.to_thread.run_sync(node.start)
+    resource.prlimit(node.process_id, resource.RLIMIT_FSIZE, (STORE_FILE_BYTES_MAX, resource.RLIM_INFINITY))
+    acknowledged: list[str] = []
+    async with HttpClient(node.port) as http:
+        calls = Calls(http, TIMER_QUEUE)
+        for number in range(STORE_PUSHES_MAX):
+            item = calls.item(dice.randbytes(200_000).hex(), transactionId=f"txn-{number}")
+            answer = await http.post("/api/v1/push", {"items": [item]})
+            if answer.status != 201:
+                assert answer.status == 503, answer
+                break
+            acknowledged.append(f"txn-{number}")
+    assert len(acknowledged) < STORE_PUSHES_MAX, "the store was flushed all the same"
+    await _wait_until_stopped(node)
+    await _must_refuse_everything(node)
+    errors = [line for line in node.log_lines() if is_error_line(line)]
+    assert 1 <= len(errors) <= 2, "one of the flush, and one when an entry met the same disk before"
+    assert await trio.to_thread.run_sync(node.stop) == 0, node.log_tail()
+    await trio.to_thread.run_sync(node.start)
+    found: list[str] = []
+    async with HttpClient(node.port) as http:
+        calls = Calls(http, TIMER_QUEUE)
+        while messages := await calls.pop(subscriptionMode="all", commitOnDelivery="true", batch=1000):
+            found += [message["transactionId"] for message in messages]
+    assert found[: len(acknowledged)] == acknowledged
+    assert len(found) <= len(acknowledged) + 1, "more than the one whose fate nobody was told"
+    node.check_log()
+
+
 def _limit_files(node: NodeProcess, size_bytes: int) -> None:
     (writer,) = node.child_process_ids()
     resource.prlimit(writer, resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
 
 
 async def _wait_until_stopped(node: NodeProcess) -> None:
-    with trio.fail_after(PATIENCE_S):
-        while True:
-            if await trio.to_thread.run_sync(node.health_status) == 503:
-                return
-            await trio.sleep(POLL_S)
+    async with HttpClient(node.port) as http:
+        with trio.fail_after(PATIENCE_S):
+            while True:
+                if (await http.get("/health")).json()["raft"]["role"] == "stopped":
+                    return
+                await trio.sleep(POLL_S)
 
 
 async def _must_refuse_everything(node: NodeProcess) -> None:

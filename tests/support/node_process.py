@@ -144,9 +144,14 @@ class NodeProcess:
         os.killpg(process.pid, signal.SIGKILL)  # `launch` gave it a group of its own
         process.wait(STOP_TIMEOUT_S)
 
+    @property
+    def process_id(self) -> int:
+        """Of the node itself, which runs."""
+        return self._alive().pid
+
     def child_process_ids(self) -> list[int]:
         """The processes that the node has started (Linux)."""
-        process_id = self._alive().pid
+        process_id = self.process_id
         return [int(word) for word in Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()]
 
     def signal(self, number: signal.Signals) -> None:

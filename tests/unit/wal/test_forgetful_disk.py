@@ -17,10 +17,6 @@ SIZE_BYTES = 64
 NAMES = ("one", "two")
 
 
-class Killed(Exception):
-    """The process is gone; what the kernel holds stays."""
-
-
 def killed(disk: FileDisk) -> None:
     """Let go of the files as the kernel does for a process that was killed."""
     disk.close()

@@ -280,7 +280,19 @@ _NOT_BUILT = {
     "raft_peers": "this release runs as a single node",
     "raft_join": "this release runs as a single node",
     "raft_force_recover": "this release runs as a single node",
+    "test_apply_refuse_key": "this release has no key/value store",
+    "test_net_file": "this release runs as a single node",
 }
+
+
+# Attributes that a later release reads: whoever sets one should know that it does nothing yet.
+_NO_EFFECT_YET = (
+    "cell_id", "raft_listen", "raft_token", "promote_max_lag", "cluster_version_ms", "ready_lag_entries",
+    "fwd_inflight", "hold_ms", "max_tenants", "request_id_window_s", "purge_hold_s", "log_cache_mb", "log_budget_mb",
+    "scrub_every_s", "scrub_rows_per_s", "admit_forward_hold_ms", "retention_interval_ms", "retention_batch",
+    "retention_scan_per_s", "partition_cleanup_days", "partition_cleanup", "trace_retention_s", "metrics_flush_ms",
+    "election_ms", "heartbeat_ms", "kv_trusted_proxy",
+)
 
 
 def rows() -> dict[str, Row]:
@@ -322,14 +334,14 @@ def _parsed(env: str, parse: Callable[[str], object], text: str) -> object:
 
 def _check(settings: Settings) -> None:
     """What no single value shows: unbuilt features switched on, hooks without leave, bounds that contradict."""
+    for attribute, row in rows().items():
+        if row.test_hook and getattr(settings, attribute) and not settings.test_hooks:
+            raise BadSetting(row.env, "a test hook is read only with QUEEN_TEST_HOOKS=1")
     for attribute, reason in _NOT_BUILT.items():
         if getattr(settings, attribute):
             raise BadSetting(rows()[attribute].env, f"not supported yet: {reason}. Unset it")
     if settings.replicator != "local":
         raise BadSetting("QUEEN_RAFT_REPLICATOR", "not supported yet: this release runs as a single node (local)")
-    for attribute, row in rows().items():
-        if row.test_hook and getattr(settings, attribute) and not settings.test_hooks:
-            raise BadSetting(row.env, "a test hook is read only with QUEEN_TEST_HOOKS=1")
     for low, high in (
         ("fire_backoff_min_ms", "fire_backoff_max_ms"),
         ("disk_low_percent", "disk_high_percent"),
@@ -350,6 +362,9 @@ def warnings(settings: Settings, environ: Mapping[str, str]) -> list[str]:
             lines.append(f"{', '.join(members)}: set, but this release has no such feature")
     if unknown := [env for env in given if env.startswith("QUEEN_") and not env.startswith(_RESERVED)]:
         lines.append(f"{', '.join(unknown)}: not a setting of this release, ignored")
+    table = rows()
+    if idle := [env for attribute in _NO_EFFECT_YET if _given(environ, env := table[attribute].env)]:
+        lines.append(f"{', '.join(idle)}: accepted, without effect in this release")
     if settings.test_hooks:
         lines.append("QUEEN_TEST_HOOKS is on: this node may be made to fail on purpose")
     return lines

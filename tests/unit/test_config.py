@@ -158,3 +158,18 @@ def test_warnings_name_what_has_no_effect() -> None:
     assert any(line.startswith("QUEEN_TIMER_TICK: not a setting") for line in lines)
     assert any("made to fail" in line for line in lines)
     assert warnings(load({}), {"HOME": "/", "QUEEN_RAFT_GROUPS": "3", "PORT": "1"}) == []
+
+
+def test_a_setting_of_a_later_release_is_accepted_with_a_warning() -> None:
+    """What does nothing must not be silent about it."""
+    environ = {"QUEEN_STORE_SCRUB_EVERY_S": "60", "RETENTION_INTERVAL": "1000", "PORT": "0"}
+    (line,) = warnings(load(environ), environ)
+    assert line == "QUEEN_STORE_SCRUB_EVERY_S, RETENTION_INTERVAL: accepted, without effect in this release"
+    assert warnings(load({}), {}) == []
+
+
+@pytest.mark.parametrize("env", ["QUEEN_TEST_APPLY_REFUSE_KEY", "QUEEN_TEST_NET_FILE"])
+def test_a_hook_that_would_do_nothing_stops_the_boot(env: str) -> None:
+    """A fault that is not injected would prove nothing."""
+    with pytest.raises(BadSetting, match=env):
+        load({env: "x", "QUEEN_TEST_HOOKS": "1"})

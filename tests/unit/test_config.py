@@ -139,12 +139,16 @@ def test_bounds_that_contradict_each_other(environ: dict[str, str]) -> None:
         load(environ)
 
 
+HOOKS_OF_LATER_RELEASES = ("QUEEN_TEST_APPLY_REFUSE_KEY", "QUEEN_TEST_NET_FILE")
+
+
 @pytest.mark.parametrize("env", [row.env for row in rows().values() if row.test_hook])
 def test_hooks_need_leave(env: str) -> None:
     """config.md 10."""
     with pytest.raises(BadSetting, match="QUEEN_TEST_HOOKS=1"):
         load({env: "1"})
-    assert dict(effective(load({env: "1", **HOOKS})))[env] in ("1", "True")
+    if env not in HOOKS_OF_LATER_RELEASES:
+        assert dict(effective(load({env: "1", **HOOKS})))[env] in ("1", "True")
 
 
 def test_warnings_name_what_has_no_effect() -> None:
@@ -168,7 +172,7 @@ def test_a_setting_of_a_later_release_is_accepted_with_a_warning() -> None:
     assert warnings(load({}), {}) == []
 
 
-@pytest.mark.parametrize("env", ["QUEEN_TEST_APPLY_REFUSE_KEY", "QUEEN_TEST_NET_FILE"])
+@pytest.mark.parametrize("env", HOOKS_OF_LATER_RELEASES)
 def test_a_hook_that_would_do_nothing_stops_the_boot(env: str) -> None:
     """A fault that is not injected would prove nothing."""
     with pytest.raises(BadSetting, match=env):

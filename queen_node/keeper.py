@@ -6,15 +6,14 @@ applied, flush in a thread, and when that returns those indexes are durable, all
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 import trio
 
 from queen_node.crash_points import Reached
+from queen_node.disk_gate import DiskGate, Step, give_ballast, lay_ballast, used_percent
 from queen_node.group_actor import Debt
 from queen_node.state.machine import Machine
 from queen_node.state.rocks import RocksEngine
@@ -26,14 +25,6 @@ LOOK_EVERY_S = 1.0  # at the store's own backlog, while there are writes
 DISK_LOOK_EVERY_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class DiskGate:
-    """At `close_percent` of the volume what grows storage is refused, below `release_percent` taken again (CL-127)."""
-
-    close_percent: int
-    release_percent: int
-
-
 class Keeper:
     """Plain state, two loops. `release(life, index)`: the log no longer needs a group's entries up to there."""
 
@@ -41,12 +32,16 @@ class Keeper:
         self, engine: RocksEngine, machines: Mapping[int, Machine], debt: Debt, *,
         release: Callable[[int, int], None], reached: Reached, directory: Path, gate: DiskGate,
     ) -> None:
-        self.storage_full = False  # the disk gate
         self.store_full = False  # writes come faster than compaction digests them (M-4)
         self.durable_index: dict[int, int] = {life: machine.applied_index for life, machine in machines.items()}
         self._engine, self._machines, self._debt = engine, machines, debt
         self._release, self._reached = release, reached
         self._directory, self._gate = directory, gate
+
+    @property
+    def storage_full(self) -> bool:
+        """Whether the disk gate is closed."""
+        return self._gate.closed
 
     async def run(self) -> None:
         """Until cancelled. Raises what a flush raises: a store that cannot be flushed stops the node."""
@@ -78,19 +73,18 @@ class Keeper:
             self._release(life, index)
 
     async def _watch_disk(self) -> None:
+        directory = self._directory
         while True:
-            used_percent = await trio.to_thread.run_sync(_used_percent, self._directory)
-            if not self.storage_full and used_percent >= self._gate.close_percent:
-                self.storage_full = True
-                log.error(
-                    "disk gate closed: only what frees space is taken; make room on the data directory's volume",
-                    used_percent=round(used_percent, 1), limit_percent=self._gate.close_percent)
-            elif self.storage_full and used_percent < self._gate.release_percent:
-                self.storage_full = False
-                log.info("disk gate open", used_percent=round(used_percent, 1))
+            percent = await trio.to_thread.run_sync(used_percent, directory)
+            for step in self._gate.look(percent):
+                if step is Step.CLOSED:
+                    log.error(
+                        "disk gate closed: only what frees space is taken; make room on the data directory's volume",
+                        used_percent=round(percent, 1))
+                elif step is Step.OPENED:
+                    log.info("disk gate open", used_percent=round(percent, 1))
+                elif await trio.to_thread.run_sync(give_ballast, directory):
+                    log.error("ballast given back: the volume is nearly full", used_percent=round(percent, 1))
+            if not self._gate.closed:
+                await trio.to_thread.run_sync(lay_ballast, directory)
             await trio.sleep(DISK_LOOK_EVERY_S)
-
-
-def _used_percent(directory: Path) -> float:
-    usage = shutil.disk_usage(directory)
-    return 100.0 * (usage.total - usage.free) / usage.total

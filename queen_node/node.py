@@ -20,13 +20,14 @@ import trio
 from queen_node import commands, config
 from queen_node.applier import Applier, parse_skips
 from queen_node.crash_points import Reached, crash_at
+from queen_node.disk_gate import DiskGate
 from queen_node.doors import build_doors, rules_of_fire
 from queen_node.figures import Figures
 from queen_node.group import Group, GroupSettings
 from queen_node.group_actor import DUE, LET_POPS_GO, Debt, GroupActor
 from queen_node.http.handlers.operations import ApplyFailure, Groups, Health
 from queen_node.http.server import Server, limits_from, listen, take_descriptors
-from queen_node.keeper import DiskGate, Keeper
+from queen_node.keeper import Keeper
 from queen_node.layout import CannotStart, Places, open_layout
 from queen_node.metrics import Metrics
 from queen_node.observability import LoopWatch

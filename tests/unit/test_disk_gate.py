@@ -1,0 +1,48 @@
+"""The disk gate: closes before the disk is full, with a band, and gives its ballast once (CL-127, M-6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from queen_node.disk_gate import BALLAST_BYTES, BALLAST_FILE, DiskGate, Step, give_ballast, lay_ballast, used_percent
+
+
+def test_it_closes_at_one_bound_and_opens_below_the_other() -> None:
+    gate = DiskGate(85, 80)
+    seen = [(percent, gate.look(percent), gate.closed) for percent in (84.9, 85.0, 90.0, 80.0, 84.0, 79.9, 84.9, 85.0)]
+    assert seen == [
+        (84.9, [], False), (85.0, [Step.CLOSED], True), (90.0, [], True), (80.0, [], True), (84.0, [], True),
+        (79.9, [Step.OPENED], False), (84.9, [], False), (85.0, [Step.CLOSED], True),
+    ]
+
+
+def test_the_ballast_is_wanted_once_for_each_time_the_volume_fills_up() -> None:
+    gate = DiskGate(85, 80)
+    assert gate.look(96.0) == [Step.CLOSED, Step.BALLAST_NEEDED]
+    assert gate.look(94.0) == gate.look(97.0) == gate.look(85.0) == []
+    assert gate.look(70.0) == [Step.OPENED]
+    assert gate.look(99.0) == [Step.CLOSED, Step.BALLAST_NEEDED]
+
+
+def test_ballast_takes_room_and_gives_it_back(tmp_path: Path) -> None:
+    lay_ballast(tmp_path)
+    ballast = tmp_path / BALLAST_FILE
+    assert ballast.stat().st_blocks * 512 >= BALLAST_BYTES
+    lay_ballast(tmp_path)
+    assert give_ballast(tmp_path) and not ballast.exists()
+    assert not give_ballast(tmp_path)
+
+
+def test_a_volume_without_room_goes_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", no_room)
+    lay_ballast(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_volume_is_between_empty_and_full(tmp_path: Path) -> None:
+    assert 0.0 < used_percent(tmp_path) < 100.0

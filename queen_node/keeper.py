@@ -40,13 +40,15 @@ class Keeper:
     def __init__(
         self, engine: RocksEngine, machines: Mapping[int, Machine], debt: Debt, *,
         release: Callable[[int, int], None], reached: Reached, directory: Path, gate: DiskGate,
+        tell_gates: Callable[[bool, bool], None],
     ) -> None:
+        """tell_gates: hears `storage_full` and `store_full` when one of them has changed."""
         self.storage_full = False  # the disk gate
         self.store_full = False  # writes come faster than compaction digests them (M-4)
         self.durable_index: dict[int, int] = {life: machine.applied_index for life, machine in machines.items()}
         self._engine, self._machines, self._debt = engine, machines, debt
         self._release, self._reached = release, reached
-        self._directory, self._gate = directory, gate
+        self._directory, self._gate, self._tell_gates = directory, gate, tell_gates
 
     async def run(self) -> None:
         """Until cancelled. Raises what a flush raises: a store that cannot be flushed stops the node."""
@@ -62,9 +64,15 @@ class Keeper:
             while not debt.full.is_set() and trio.current_time() < flush_by_s:
                 with trio.move_on_after(LOOK_EVERY_S):
                     await debt.full.wait()
-                self.store_full = self._engine.full()
+                self._look_at_store()
             await self.make_durable()
-            self.store_full = self._engine.full()
+            self._look_at_store()
+
+    def _look_at_store(self) -> None:
+        full = self._engine.full()
+        if full != self.store_full:
+            self.store_full = full
+            self._tell_gates(self.storage_full, self.store_full)
 
     async def make_durable(self) -> None:
         """Flush the store and let the log forget what the flush made durable."""
@@ -82,11 +90,13 @@ class Keeper:
             used_percent = await trio.to_thread.run_sync(_used_percent, self._directory)
             if not self.storage_full and used_percent >= self._gate.close_percent:
                 self.storage_full = True
+                self._tell_gates(self.storage_full, self.store_full)
                 log.error(
                     "disk gate closed: only what frees space is taken; make room on the data directory's volume",
                     used_percent=round(used_percent, 1), limit_percent=self._gate.close_percent)
             elif self.storage_full and used_percent < self._gate.release_percent:
                 self.storage_full = False
+                self._tell_gates(self.storage_full, self.store_full)
                 log.info("disk gate open", used_percent=round(used_percent, 1))
             await trio.sleep(DISK_LOOK_EVERY_S)
 

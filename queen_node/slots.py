@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import trio
 
 from queen_node.broker import Unavailable
 from raft.invariants import must
+
+
+class ResultSlot(Protocol):
+    """Where a group puts a result, whoever waits for it and wherever."""
+
+    @property
+    def answered(self) -> bool: ...
+
+    def answer(self, result: bytes | Unavailable) -> None: ...
 
 
 class Slot:

@@ -218,7 +218,7 @@ async def test_admission_holds_and_then_refuses(autojump_clock: trio.testing.Moc
     """CL-34: 429 after the hold; one body larger than the whole budget goes alone."""
     async with running() as parts:
         await parts.pipeline.admit(5000)
-        parts.pipeline.bytes_under_way = 900
+        parts.pipeline.admission.bytes_under_way = 900
         began_s = trio.current_time()
         with pytest.raises(Refused) as refused:
             await parts.pipeline.admit(200)

@@ -1,14 +1,14 @@
 """One end of the stream between a door and the node: many frames a system call, in both directions.
 
-Frames to send are gathered while the loop runs the tasks that are ready, and written in its next pass: at 64 clients
-that is one write for a dozen calls. Sending never waits; what bounds it is the number of calls under way, one a
-connection, and the admission of bodies.
+Frames to send are gathered while the loop runs the tasks that are ready, and written in its next pass, or when there
+are `gathered_max` of them: with the calls of 64 clients gathered to one write, node and door took turns and each was
+idle half of the time (10,500 schedules/s; 12,000 in parts of 16 and 8). Sending never waits; what bounds it is the
+number of calls under way, one a connection, and the admission of bodies.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 
 import trio
 
@@ -19,24 +19,31 @@ PORTION_BYTES = 256 * 1024  # written at once: larger ones only copy more before
 
 
 class Channel:
-    """Sends and receives frames on a connected stream socket, which it takes over. One task each runs `write_out` and
-    reads."""
+    """Sends and receives frames on a connected stream socket, which it takes over; a task each does so.
 
-    __slots__ = ("_connected", "_out", "_splitter", "_writer")
+    gathered_max: frames that wait for the loop's next pass; more are written at once.
+    """
 
-    def __init__(self, connected: socket.socket) -> None:
+    __slots__ = ("_blocked", "_connected", "_gathered_max", "_out", "_splitter", "_writer")
+
+    def __init__(self, connected: socket.socket, *, gathered_max: int) -> None:
         connected.setblocking(False)
         self._connected = connected
         self._splitter = Splitter()
         self._out: list[bytes] = []
+        self._gathered_max = gathered_max
+        self._blocked = False  # the kernel took no more; the writer waits until it does
         self._writer: trio.lowlevel.Task | None = None
 
-    def send(self, *pieces: bytes) -> None:
-        """Send the bytes of a frame, in one piece or several, after all that was sent before."""
-        self._out += pieces
+    def send(self, frame: bytes) -> None:
+        """Send a frame after all that was sent before."""
+        out = self._out
+        out.append(frame)
         if self._writer is not None:
             trio.lowlevel.reschedule(self._writer)
             self._writer = None
+        if len(out) >= self._gathered_max and not self._blocked:
+            self._write_now()
 
     async def receive(self) -> list[Frame]:
         """The next frames, at least one; none at the end of the stream."""
@@ -56,24 +63,21 @@ class Channel:
             await trio.lowlevel.checkpoint()
 
     async def write_out(self) -> None:
-        """Write what is sent, until cancelled or until nobody reads any more: that side's `receive` tells."""
-        try:
-            while True:
-                if not self._out:
-                    await self._wait_for_frames()
-                out, self._out = self._out, []
-                for portion in _portions(out):
-                    await self._write(portion)
-        except ConnectionError:
-            return
+        """Write what is sent, until cancelled."""
+        while True:
+            if not self._out:
+                await self._wait_for_frames()
+            await self.flush()
 
     async def flush(self) -> None:
-        """Write what is left to write, when `write_out` runs no more."""
-        try:
-            for portion in _portions(self._out):
-                await self._write(portion)
-        except ConnectionError:
-            return
+        """Write all that is left to write."""
+        while self._out:
+            if not self._write_now():
+                self._blocked = True
+                try:
+                    await trio.lowlevel.wait_writable(self._connected)
+                finally:
+                    self._blocked = False
 
     def close(self) -> None:
         """End the stream for both sides."""
@@ -89,24 +93,23 @@ class Channel:
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    async def _write(self, portion: bytes) -> None:
-        left = memoryview(portion)
-        while left:
-            try:
-                left = left[self._connected.send(left) :]
-            except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._connected)
-
-
-def _portions(pieces: list[bytes]) -> Iterator[bytes]:
-    """The pieces, put together to portions that are not much larger than PORTION_BYTES unless one piece is."""
-    gathered: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        gathered.append(piece)
-        size += len(piece)
-        if size >= PORTION_BYTES:
-            yield b"".join(gathered)
-            gathered, size = [], 0
-    if gathered:
-        yield b"".join(gathered)
+    def _write_now(self) -> bool:
+        """Hand the kernel one portion; False when it takes no more now."""
+        out, count, size = self._out, 0, 0
+        for frame in out:
+            count += 1
+            size += len(frame)
+            if size >= PORTION_BYTES:
+                break
+        portion = out[0] if count == 1 else b"".join(out[:count])
+        try:
+            sent = self._connected.send(portion)
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            sent = size  # nobody reads any more: the end of the stream tells the task that receives
+        if sent < size:
+            out[:count] = [portion[sent:]]
+        else:
+            del out[:count]
+        return True

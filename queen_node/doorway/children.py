@@ -19,6 +19,7 @@ from queen_node.doorway.link import DoorLink
 from raft.invariants import must
 
 NOT_FOR_DOORS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the node alone decides when a door ends
+GATHERED_MAX = 8  # of answers: a door that hears of the first at once works while the others are rendered
 END_WAIT_S = 10.0  # from the end of its channel to the end of its process
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -43,7 +44,7 @@ class Child:
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         self.number = number
-        self.channel = Channel(connected)
+        self.channel = Channel(connected, gathered_max=GATHERED_MAX)
 
 
 class DoorChildren:

@@ -109,7 +109,7 @@ class DoorLink:
         if isinstance(result, Unavailable):
             self._channel.send(frames.frame(Kind.UNAVAILABLE, call, result.code.encode()))
         else:
-            self._channel.send(HEAD.pack(len(result), Kind.ANSWER, call), result)
+            self._channel.send(HEAD.pack(len(result), Kind.ANSWER, call) + result)
 
     # --- what a door says
 

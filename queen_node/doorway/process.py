@@ -26,6 +26,7 @@ from queen_node.http.server import Server, limits_from, take_descriptors
 from queen_node.metrics import Metrics
 from queen_node.observability import LoopWatch, set_up_logging
 
+GATHERED_MAX = 16  # of calls: they become one entry of the log, so fewer would cost the node more
 REPORT_EVERY_S = 1.0
 EXIT_NODE_GONE = 5
 
@@ -36,7 +37,7 @@ class Door:
     """One door, from the inherited sockets to its end. doors: how many share the node's limits."""
 
     def __init__(self, settings: config.Settings, doors: int, connected: socket.socket) -> None:
-        self._channel = Channel(connected)
+        self._channel = Channel(connected, gathered_max=GATHERED_MAX)
         self._metrics = Metrics(trio.current_time())
         self._broker = RemoteBroker(
             self._channel, self._metrics, admit_max_bytes=-(-(settings.admit_max_mb << 20) // doors),

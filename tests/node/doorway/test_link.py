@@ -38,7 +38,7 @@ class Ends:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self.door_channel, self.node_channel = Channel(ours), Channel(theirs)
+        self.door_channel, self.node_channel = Channel(ours, gathered_max=2), Channel(theirs, gathered_max=2)
         self.metrics = Metrics(0.0)
         self.broker = RemoteBroker(
             self.door_channel, Metrics(0.0), admit_max_bytes=1000, admit_hold_s=1.0, jitter=lambda: 0.5)

@@ -14,6 +14,7 @@ from queen_node.observability import set_up_logging
 
 EXIT_BAD_SETTING = 2
 EXIT_CANNOT_START = 3
+EXIT_STOPPED = 4
 
 
 def main() -> None:
@@ -25,7 +26,8 @@ def main() -> None:
         sys.exit(EXIT_BAD_SETTING)
     set_up_logging(settings.log_level, settings.log_json)
     try:
-        trio.run(run_node, os.environ, settings)
+        if not trio.run(run_node, os.environ, settings):
+            sys.exit(EXIT_STOPPED)
     except CannotStart as error:
         print(f"queen: cannot start: {error}", file=sys.stderr)
         sys.exit(EXIT_CANNOT_START)

@@ -7,6 +7,7 @@ Unset and empty both mean the default.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import socket
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, cast
 
 MiB = 1024 * 1024
+DOORS_MAX = 16
 
 
 class BadSetting(Exception):
@@ -72,6 +74,15 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def _parse_doors(text: str) -> int:
+    return usual_doors() if text.lower() == "auto" else _whole_in(0, DOORS_MAX)(text)
+
+
+def usual_doors() -> int:
+    """Door processes of a node that was told no number: with one core they would only take turns."""
+    return 1 if len(os.sched_getaffinity(0)) > 1 else 0
+
+
 def _row(default: Any, row: Row) -> Any:
     return field(default=default, metadata={"row": row})
 
@@ -123,6 +134,7 @@ class Settings:
     http_body_min_bytes_per_s: int = _whole("QUEEN_HTTP_BODY_MIN_BYTES_PER_S", 1024, "least over any 10 s", 0)
     http_idle_timeout_ms: int = _whole("QUEEN_HTTP_IDLE_TIMEOUT_MS", 75_000, "an idle connection is closed after")
     http_connections_max: int = _whole("QUEEN_HTTP_CONNECTIONS_MAX", 10_000, "client connections; beyond it 503")
+    doors: int = _row(0, Row("QUEEN_DOORS", _parse_doors, "door processes; 0: none; auto: 1 with two cores, else 0"))
     tls_cert: str = _text("QUEEN_TLS_CERT", "", "PEM file; not built: stops the boot")
     tls_key: str = _text("QUEEN_TLS_KEY", "", "PEM file; not built: stops the boot")
     tls_ca: str = _text("QUEEN_TLS_CA", "", "PEM file of the peers' authority; not built: stops the boot")
@@ -314,6 +326,8 @@ def load(environ: Mapping[str, str]) -> Settings:
                 raise BadSetting(env, f"cannot be {text}: {_MUST_STAY[env][1]}")
     if not values.get("server_id"):
         values["server_id"] = socket.gethostname() or f"queen-{secrets.token_hex(4)}"
+    if "doors" not in values:
+        values["doors"] = usual_doors()
     if (level := _given(environ, "RUST_LOG").lower()) in _LEVELS:
         values["log_level"] = level  # the second wins; its longer filters mean nothing here
     settings = Settings(**values)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Mapping
 
 from queen_node import config
 from queen_node.broker import Broker
 from queen_node.commands import RulesOfFire
-from queen_node.figures import Figures
 from queen_node.http.handlers.ack import AckHandlers
 from queen_node.http.handlers.configure import ConfigureHandlers
 from queen_node.http.handlers.deadletters import DeadLetterHandlers
@@ -16,12 +17,13 @@ from queen_node.http.handlers.pop import PopHandlers
 from queen_node.http.handlers.push import PushHandlers
 from queen_node.http.handlers.timer_calls import TimerLimits
 from queen_node.http.handlers.timers import TimerHandlers
-from queen_node.http.routes import Router, build_router
+from queen_node.http.routes import Handler, Router, build_router
 from queen_node.ids import IdMint
 from queen_node.metrics import Metrics
 from queen_node.quotas import Quotas, Rate
 
 VERSION = "0.1.0"
+GARBAGE_YOUNG = 20_000  # objects made before a collection: at the default of 700 one came every 15 requests
 
 
 def rules_of_fire(settings: config.Settings) -> RulesOfFire:
@@ -32,32 +34,36 @@ def rules_of_fire(settings: config.Settings) -> RulesOfFire:
         settings.fire_max_attempts, fail_queue.encode(), kind == "transient")
 
 
-def build_doors(
-    settings: config.Settings, broker: Broker, view: HealthView, metrics: Metrics, figures: Figures,
+def operations(settings: config.Settings, view: HealthView, metrics: Metrics) -> Mapping[str, Handler]:
+    """What answers questions after the node itself."""
+    limits = ReadyLimits(lag_ms=settings.ready_lag_ms, quorum_ms=settings.ready_quorum_ms)
+    return Operations(view, metrics, limits, VERSION).handlers()
+
+
+def build_handlers(
+    settings: config.Settings, broker: Broker, operations: Mapping[str, Handler], metrics: Metrics, *, doors: int = 1,
 ) -> Router:
-    """The router with every handler of this release."""
+    """The router with every handler of this release. doors: how many share the node's rates."""
     ids = IdMint()
     call_ms, push_ms = settings.call_timeout_ms, settings.pop_timeout_ms
     rules = rules_of_fire(settings)
-    operations = Operations(
-        view, metrics, ReadyLimits(lag_ms=settings.ready_lag_ms, quorum_ms=settings.ready_quorum_ms), VERSION)
     timers = TimerHandlers(
         broker, ids,
         Quotas(
-            reads=Rate(settings.kv_read_rate, settings.kv_read_burst),
-            writes=Rate(settings.kv_write_rate, settings.kv_write_burst),
+            reads=_share(settings.kv_read_rate, settings.kv_read_burst, doors),
+            writes=_share(settings.kv_write_rate, settings.kv_write_burst, doors),
             clock_ns=time.monotonic_ns),
         TimerLimits(
             operations_max=settings.timers_max_ops_per_call, payload_max_bytes=settings.timers_max_payload_bytes,
             horizon_ms=settings.timers_max_horizon_s * 1000, command_max_bytes=settings.entry_max_bytes),
-        firing=lambda: settings.timer_tick_ms > 0, timeout_ms=call_ms, on_rejected=figures.rejected,
+        firing=lambda: settings.timer_tick_ms > 0, timeout_ms=call_ms, on_rejected=metrics.count_rejected,
         rules=None if rules == RulesOfFire() else rules)
     pushes = PushHandlers(broker, ids, timeout_ms=push_ms)
     pops = PopHandlers(broker, ids, wait_default_ms=push_ms, subscription_mode=settings.subscription_mode)
     acks = AckHandlers(broker, ids, timeout_ms=call_ms)
     return build_router(
         {
-            **operations.handlers(),
+            **operations,
             "timers_batch": timers.apply,
             "timers_cancel": timers.cancel,
             "timers_peek": timers.peek,
@@ -72,3 +78,15 @@ def build_doors(
             "dlq_list": DeadLetterHandlers(broker, timeout_ms=call_ms).list,
         },
         {"push": pushes.before_push})
+
+
+def settle_garbage() -> None:
+    """What was made during the boot lives as long as the process: keep the collector from walking over it (M-52)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_YOUNG, 20, 50)
+
+
+def _share(per_second: int, burst: int, doors: int) -> Rate:
+    """A door's part of a rate: several doors together let through no more than one would."""
+    return Rate(per_second / doors, max(1, burst // doors))

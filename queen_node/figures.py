@@ -46,11 +46,6 @@ class Figures:
         """A command took longer to apply than QUEEN_RAFT_SLOW_COMMAND_MS."""
         self.metrics.raft_slow_commands += 1
 
-    def rejected(self, reason: str) -> None:
-        """A POST of timers was refused."""
-        rejected = self.metrics.timers_schedule_rejected
-        rejected[reason] = rejected.get(reason, 0) + 1
-
     def wrote(self, write_count: int, entry_count: int, data_bytes: int, seconds: float) -> None:
         """A batch of the log is durable (`raft.log_writer.LogObserver`)."""
         self.metrics.wal_fsync_s.observe(seconds)

@@ -19,7 +19,7 @@ from queen_node.answers import timers as timer_answers
 from queen_node.broker import Lane, Unavailable
 from queen_node.commands import Kind
 from queen_node.parked_pops import WOKEN_BY_TIME_MAX, ParkedPops, Reader, WaitingPop
-from queen_node.slots import Slot
+from queen_node.slots import ResultSlot
 from queen_node.state import consume, push, timers
 from queen_node.state.machine import Answer, Application, Machine
 from queen_node.state.step import Tally
@@ -44,7 +44,9 @@ class Pending:
 
     __slots__ = ("command", "give_up_at_s", "queues", "slot")
 
-    def __init__(self, command: bytes, slot: Slot, *, give_up_at_s: float, queues: tuple[bytes, ...] = ()) -> None:
+    def __init__(
+        self, command: bytes, slot: ResultSlot, *, give_up_at_s: float, queues: tuple[bytes, ...] = (),
+    ) -> None:
         self.command = command
         self.slot = slot
         self.give_up_at_s = give_up_at_s  # monotonic clock
@@ -57,7 +59,7 @@ class PendingRead:
 
     __slots__ = ("give_up_at_s", "pop", "query", "read_index", "slot")
 
-    def __init__(self, query: bytes, slot: Slot, *, give_up_at_s: float, pop: WaitingPop | None = None) -> None:
+    def __init__(self, query: bytes, slot: ResultSlot, *, give_up_at_s: float, pop: WaitingPop | None = None) -> None:
         self.query = query
         self.slot = slot
         self.give_up_at_s = give_up_at_s

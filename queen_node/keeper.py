@@ -31,12 +31,14 @@ class Keeper:
     def __init__(
         self, engine: RocksEngine, machines: Mapping[int, Machine], debt: Debt, *,
         release: Callable[[int, int], None], reached: Reached, directory: Path, gate: DiskGate,
+        tell_gates: Callable[[bool, bool], None],
     ) -> None:
+        """tell_gates: hears `storage_full` and `store_full` when one of them has changed."""
         self.store_full = False  # writes come faster than compaction digests them (M-4)
         self.durable_index: dict[int, int] = {life: machine.applied_index for life, machine in machines.items()}
         self._engine, self._machines, self._debt = engine, machines, debt
         self._release, self._reached = release, reached
-        self._directory, self._gate = directory, gate
+        self._directory, self._gate, self._tell_gates = directory, gate, tell_gates
 
     @property
     def storage_full(self) -> bool:
@@ -57,9 +59,15 @@ class Keeper:
             while not debt.full.is_set() and trio.current_time() < flush_by_s:
                 with trio.move_on_after(LOOK_EVERY_S):
                     await debt.full.wait()
-                self.store_full = self._engine.full()
+                self._look_at_store()
             await self.make_durable()
-            self.store_full = self._engine.full()
+            self._look_at_store()
+
+    def _look_at_store(self) -> None:
+        full = self._engine.full()
+        if full != self.store_full:
+            self.store_full = full
+            self._tell_gates(self.storage_full, self.store_full)
 
     async def make_durable(self) -> None:
         """Flush the store and let the log forget what the flush made durable."""
@@ -85,6 +93,7 @@ class Keeper:
                     log.info("disk gate open", used_percent=round(percent, 1))
                 elif await trio.to_thread.run_sync(give_ballast, directory):
                     log.error("ballast given back: the volume is nearly full", used_percent=round(percent, 1))
+                self._tell_gates(self.storage_full, self.store_full)
             if not self._gate.closed:
                 await trio.to_thread.run_sync(lay_ballast, directory)
             await trio.sleep(DISK_LOOK_EVERY_S)

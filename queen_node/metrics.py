@@ -135,6 +135,10 @@ class Metrics:
         """Messages pushed and popped."""
         return self.push_messages + self.pop_messages
 
+    def count_rejected(self, reason: str) -> None:
+        """A POST of timers was refused."""
+        self.timers_schedule_rejected[reason] = self.timers_schedule_rejected.get(reason, 0) + 1
+
     def note_rates(self, now_s: float) -> None:
         """Remember the totals of this moment; called about once a second."""
         self._rates.append((now_s, self.requests_total, self.messages_total))

@@ -6,13 +6,14 @@ Start: settings, directory, log, store, then the actors; the client port opens w
 
 from __future__ import annotations
 
-import gc
 import random
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 import trio
@@ -21,12 +22,15 @@ from queen_node import commands, config
 from queen_node.applier import Applier, parse_skips
 from queen_node.crash_points import Reached, crash_at
 from queen_node.disk_gate import DiskGate
-from queen_node.doors import build_doors, rules_of_fire
+from queen_node.doors import build_handlers, operations, rules_of_fire, settle_garbage
+from queen_node.doorway.children import DoorChildren
+from queen_node.doorway.link import DoorLink
+from queen_node.doorway.report import Sums
 from queen_node.figures import Figures
 from queen_node.group import Group, GroupSettings
 from queen_node.group_actor import DUE, LET_POPS_GO, Debt, GroupActor
 from queen_node.http.handlers.operations import ApplyFailure, Groups, Health
-from queen_node.http.server import Server, limits_from, listen, take_descriptors
+from queen_node.http.server import Server, bind, limits_from, take_descriptors, unbound
 from queen_node.keeper import Keeper
 from queen_node.layout import CannotStart, Places, open_layout
 from queen_node.metrics import Metrics
@@ -53,7 +57,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 LIFE = 1  # of the default tenant's group
 REPLAY_READ_BYTES = 4 << 20
-GARBAGE_YOUNG = 20_000  # objects made before a collection: at the default of 700 one came every 15 requests
+PORT_PATIENCE_S = 5.0  # a door of a node that was killed holds the port until it has noticed
 IDLE_TICK_MS = 50  # of a wheel that only serves the forgetting of ids, when timers are switched off
 
 
@@ -66,6 +70,7 @@ class Opened:
     disk: FileDisk
     engine: RocksEngine
     machine: Machine
+    is_new: bool  # nothing was here before
 
 
 def open_data(settings: config.Settings) -> Opened:
@@ -88,7 +93,7 @@ def open_data(settings: config.Settings) -> Opened:
     if recovered.torn is not None:
         log.info("torn tail of the log cut", tail=str(recovered.torn))
     _check_agreement(places, recovered, machine)
-    return Opened(wal, recovered, disk, engine, machine)
+    return Opened(wal, recovered, disk, engine, machine, is_new)
 
 
 def _check_agreement(places: Places, recovered: Recovered, machine: Machine) -> None:
@@ -147,12 +152,23 @@ def group_settings(settings: config.Settings) -> GroupSettings:
     )
 
 
+class Doors(NamedTuple):
+    """What serves clients: until it is drained, from the moment on that the status is told."""
+
+    serve: Callable[[trio.TaskStatus[None]], Awaitable[None]]
+    drain: Callable[[], None]
+
+
 class Node:
     """One node, from its settings to its end. Implements `operations.HealthView`."""
 
-    def __init__(self, settings: config.Settings) -> None:
-        """Opens everything. Raises CannotStart."""
+    def __init__(
+        self, settings: config.Settings, listener: socket.socket | None = None, children: DoorChildren | None = None,
+    ) -> None:
+        """Opens everything. listener: not bound yet; children: the doors that inherited it; without them the doors are
+        in this process. Raises CannotStart."""
         self.settings = settings
+        self._listener, self._children = listener or unbound(settings.bind_address), children
         self._reached: Reached = _crash_point(settings)
         system = SystemTime()
         if not system.is_exact:
@@ -160,6 +176,7 @@ class Node:
         self._source: TimeSource = (
             ShiftedWallTime(system, Path(settings.test_clock_file)) if settings.test_clock_file else system)
         opened = open_data(settings)
+        self._was_here_before = not opened.is_new
         self._engine = opened.engine
         self.metrics = Metrics(trio.current_time())
         self._figures = Figures(self.metrics)
@@ -184,7 +201,8 @@ class Node:
             inbox_bound=settings.command_queue_depth)
         self._keeper = Keeper(
             opened.engine, {LIFE: opened.machine}, debt, release=self._release, reached=self._reached,
-            directory=Path(settings.raft_dir), gate=DiskGate(settings.disk_high_percent, settings.disk_low_percent))
+            directory=Path(settings.raft_dir), gate=DiskGate(settings.disk_high_percent, settings.disk_low_percent),
+            tell_gates=lambda *full: None if children is None else children.tell_gates(*full))
         self.metrics.before_scrape.append(self._figures.gauges(
             self.actor, self._keeper, self._log_writer, opened.engine, self._source.wall_us))
         self.pipeline = Pipeline(
@@ -196,18 +214,12 @@ class Node:
 
     async def run(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until SIGTERM or SIGINT, or until cancelled. Starts with the port in use."""
-        settings = self.settings
-        router = build_doors(settings, self.pipeline, self, self.metrics, self._figures)
-        server = Server(router, limits_from(settings), self.metrics)
-        too_few = take_descriptors(settings.http_connections_max)
+        too_few = take_descriptors(self.settings.http_connections_max)
         if too_few is not None:
             log.warning(too_few)
-        try:
-            listener = listen(settings.bind_address, settings.port)
-        except OSError as error:
-            raise CannotStart(f"PORT: {settings.bind_address}:{settings.port}: {error.strerror}") from error
-        port = listener.getsockname()[1]
-        _settle_garbage()
+        doors = self._own_door() if self._children is None else self._linked(self._children)
+        port = await self._bind()
+        settle_garbage()
         try:
             async with trio.open_nursery() as outer:
                 outer.start_soon(self._write_log)
@@ -216,7 +228,7 @@ class Node:
                     actors.start_soon(self._turn_wheel)
                     actors.start_soon(self._keep)
                     actors.start_soon(LoopWatch(self.metrics).run)
-                    await self._serve(server, listener, port, task_status)
+                    await self._serve(doors, port, task_status)
                     actors.cancel_scope.cancel()
                 if self._failure is None:
                     await self._make_durable()
@@ -225,14 +237,51 @@ class Node:
             self._close_store()
         log.info("stopped")
 
-    async def _serve(
-        self, server: Server, listener: socket.socket, port: int, task_status: trio.TaskStatus[int],
-    ) -> None:
-        """Until a signal asks for the end and the doors have finished what was in hand."""
+    async def _bind(self) -> int:
+        """Listen on the client port; which it is."""
+        address, port = self.settings.bind_address, self.settings.port
+        try:
+            await bind(self._listener, address, port, PORT_PATIENCE_S if self._was_here_before else 0.0)
+        except OSError as error:
+            raise CannotStart(f"PORT: {address}:{port}: {error.strerror}") from error
+        bound: int = self._listener.getsockname()[1]
+        return bound
+
+    def _own_door(self) -> Doors:
+        """The door in this process."""
+        settings, metrics = self.settings, self.metrics
+        router = build_handlers(settings, self.pipeline, operations(settings, self, metrics), metrics)
+        server = Server(router, limits_from(settings), metrics)
+
+        def drain() -> None:
+            server.drain()
+            self.actor.inbox.put(LET_POPS_GO)
+
+        return Doors(partial(server.run, [self._listener]), drain)
+
+    def _linked(self, children: DoorChildren) -> Doors:
+        """The doors in processes of their own, with our ends of their channels."""
+        answers, sums = operations(self.settings, self, self.metrics), Sums(self.metrics)
+        margin_s = self.settings.pop_reply_margin_ms / 1000
+        children.link(lambda channel: DoorLink(channel, self.actor.inbox, answers, sums, margin_s=margin_s))
+
+        async def serve(task_status: trio.TaskStatus[None]) -> None:
+            self._listener.close()  # the doors have it, and only they: it ends with them
+            await children.run(self._keeper.storage_full, self._keeper.store_full, task_status)
+
+        return Doors(serve, children.drain)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it stopped because it could not go on."""
+        return self._children is not None and self._children.failed
+
+    async def _serve(self, doors: Doors, port: int, task_status: trio.TaskStatus[int]) -> None:
+        """Until a signal asks for the end and the doors have finished what was in hand, or one has failed."""
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as serving:
                 async def serve(task_status: trio.TaskStatus[None]) -> None:
-                    await server.run([listener], task_status)
+                    await doors.serve(task_status)
                     serving.cancel_scope.cancel()
 
                 await serving.start(serve)
@@ -242,8 +291,7 @@ class Node:
                 async def drain_on_signal() -> None:
                     async for number in signals:
                         log.info("stopping", signal=signal.Signals(number).name)
-                        self.actor.inbox.put(LET_POPS_GO)
-                        await server.drain()
+                        doors.drain()
 
                 serving.start_soon(drain_on_signal)
 
@@ -325,18 +373,16 @@ def _skips(settings: config.Settings) -> dict[int, str]:
         raise CannotStart(f"QUEEN_RAFT_APPLY_SKIP: {error}") from error
 
 
-def _settle_garbage() -> None:
-    """What was made during the boot lives as long as the node: keep the collector from walking over it (M-52)."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GARBAGE_YOUNG, 20, 50)
-
-
-async def run_node(environ: Mapping[str, str], settings: config.Settings) -> None:
-    """Boot and serve. Raises CannotStart."""
+async def run_node(environ: Mapping[str, str], settings: config.Settings) -> bool:
+    """Boot and serve. False: it stopped because it could not go on. Raises CannotStart."""
     for line in config.warnings(settings, environ):
         log.warning(line)
     log.info("settings", **{name: value for name, value in config.effective(settings) if value})
-    await Node(settings).run()
+    listener = unbound(settings.bind_address)
+    # First of all: a door needs as long to start as this node needs to open its store.
+    children = DoorChildren(settings.doors, listener, environ) if settings.doors else None
+    node = Node(settings, listener, children)
+    await node.run()
+    return not node.failed
 
 

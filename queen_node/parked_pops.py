@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from queen_node.slots import Slot
+from queen_node.slots import ResultSlot
 
 Reader = tuple[bytes, bytes | None]  # consumer group, partition or None for any of the queue
 
@@ -24,7 +24,7 @@ class WaitingPop:
     __slots__ = ("answer_by_s", "command", "gone", "lease_id", "parked", "queue", "reader", "slot", "waits")
 
     def __init__(
-        self, command: bytes, *, lease_id: bytes, queue: bytes, reader: Reader, slot: Slot, waits: bool,
+        self, command: bytes, *, lease_id: bytes, queue: bytes, reader: Reader, slot: ResultSlot, waits: bool,
         answer_by_s: float,
     ) -> None:
         self.command = command

@@ -1,7 +1,7 @@
 """From the doors to the group that decides: admission, and the wait for the result.
 
-Runs in the tasks of the calls; it owns the count of bytes under way and nothing else. With several nodes it is also
-what hands a call to the leader elsewhere.
+Runs in the tasks of the calls and owns nothing but the admission. With several nodes it is also what hands a call to
+the leader elsewhere. Calls of door processes come through `doorway.link` instead.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
+from queen_node.admission import Admission
 from queen_node.broker import Lane, Unavailable
-from queen_node.errors import OVERLOADED, STORAGE_FULL, Refused
 from queen_node.group import Pending, PendingRead
 from queen_node.group_actor import Event, GroupActor, HandBack, Pop, Withdraw
 from queen_node.metrics import Metrics
-from queen_node.parked_pops import WaitingPop
-from queen_node.slots import Slot
+from queen_node.parked_pops import Reader, WaitingPop
+from queen_node.slots import ResultSlot, Slot
 
 SHORT_POP_TIMEOUT_S = 20.0  # PA-9: a pop that does not wait
-ADMIT_STEP_S = 0.05  # how often a held call looks whether there is room
 INBOX_STEP_S = 0.002
 
 
@@ -34,38 +33,11 @@ class Pipeline:
         self, group: GroupActor, metrics: Metrics, *, admit_max_bytes: int, admit_hold_s: float, margin_s: float,
         storage_full: Callable[[], bool], store_full: Callable[[], bool], jitter: Callable[[], float],
     ) -> None:
-        self._group, self._metrics = group, metrics
-        self._admit_max_bytes, self._admit_hold_s, self._margin_s = admit_max_bytes, admit_hold_s, margin_s
-        self._storage_full, self._store_full, self._jitter = storage_full, store_full, jitter
-        self.bytes_under_way = 0
-
-    def admits(self, body_bytes: int) -> bool:
-        """See `broker.Broker`."""
-        if self._storage_full() or not self._has_room(body_bytes):
-            return False
-        self._metrics.admit_total["admitted"] += 1
-        return True
-
-    async def admit(self, body_bytes: int) -> None:
-        """Hold a call that grows storage until there is room for it; raises Refused (OVERLOADED, STORAGE_FULL)."""
-        if self.admits(body_bytes):
-            return
-        if self._storage_full():
-            raise Refused(STORAGE_FULL)
-        give_up_at_s = trio.current_time() + self._admit_hold_s * (0.75 + 0.5 * self._jitter())
-        while not self._has_room(body_bytes):
-            if trio.current_time() >= give_up_at_s:
-                self._metrics.admit_total["refused"] += 1
-                raise Refused(OVERLOADED)
-            await trio.sleep(ADMIT_STEP_S)
-        self._metrics.admit_total["held"] += 1
-
-    def _has_room(self, body_bytes: int) -> bool:
-        if self._store_full():
-            return False
-        if not self._admit_max_bytes or not self.bytes_under_way:  # one larger than the whole budget goes alone
-            return True
-        return self.bytes_under_way + body_bytes <= self._admit_max_bytes
+        self._group, self._margin_s = group, margin_s
+        self.admission = Admission(
+            metrics, max_bytes=admit_max_bytes, hold_s=admit_hold_s, storage_full=storage_full, store_full=store_full,
+            jitter=jitter)
+        self.admits, self.admit = self.admission.admits, self.admission.admit
 
     async def write(
         self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, queues: tuple[bytes, ...] = (),
@@ -76,11 +48,11 @@ class Pipeline:
         if inbox.full:
             await self._wait_for_room(pending.give_up_at_s)
         inbox.put((lane, pending))
-        self.bytes_under_way += size
+        self.admission.bytes_under_way += size
         try:
             return await slot.wait()
         finally:
-            self.bytes_under_way -= size
+            self.admission.bytes_under_way -= size
 
     async def write_all(
         self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
@@ -88,16 +60,15 @@ class Pipeline:
         """Several commands of one call, adjacent and in order (PU-43): their results. Raises Unavailable if one is."""
         give_up_at_s = trio.current_time() + timeout_ms / 1000
         size = sum(len(command) for command, _ in parts)
-        pendings = [
-            Pending(command, Slot(), give_up_at_s=give_up_at_s, queues=queues) for command, queues in parts]
         await self._wait_for_room(give_up_at_s)
-        for pending in pendings:
-            self._group.inbox.put((lane, pending))
-        self.bytes_under_way += size
+        slots = [Slot() for _ in parts]
+        for (command, queues), slot in zip(parts, slots, strict=True):
+            self._group.inbox.put((lane, Pending(command, slot, give_up_at_s=give_up_at_s, queues=queues)))
+        self.admission.bytes_under_way += size
         try:
-            return [await pending.slot.wait() for pending in pendings]
+            return [await slot.wait() for slot in slots]
         finally:
-            self.bytes_under_way -= size
+            self.admission.bytes_under_way -= size
 
     async def read(self, query: bytes, *, timeout_ms: int) -> bytes:
         """See `broker.Broker`."""
@@ -111,41 +82,19 @@ class Pipeline:
         wait_ms: int | None, client_gone: Callable[[], Awaitable[None]] | None,
     ) -> bytes:
         """See `broker.Broker`."""
-        now_s = trio.current_time()
-        wait_s = SHORT_POP_TIMEOUT_S if wait_ms is None else wait_ms / 1000
-        margin_s = 0.0 if wait_ms is None else min(self._margin_s, wait_s / 4)
-        pop = WaitingPop(
-            command, lease_id=lease_id, queue=queue, reader=(group, partition), slot=Slot(),
-            waits=wait_ms is not None, answer_by_s=now_s + wait_s - margin_s)
-        await self._put(Pop(pop), now_s + wait_s)
+        slot = Slot()
+        pop, give_up_at_s = waiting_pop(
+            command, lease_id=lease_id, queue=queue, reader=(group, partition), wait_ms=wait_ms, slot=slot,
+            now_s=trio.current_time(), margin_s=self._margin_s)
+        await self._put(Pop(pop), give_up_at_s)
         try:
             if client_gone is None or not pop.waits:
-                return await pop.slot.wait()
-            return await self._wait_watching(pop, client_gone)
+                return await slot.wait()
+            return await slot.wait_watching(client_gone, lambda: self._group.inbox.put(Withdraw(pop)))
         finally:
             # Cancelled, alone or in a group with the watcher's: nobody will read what this pop is given.
-            if not pop.slot.answered:
+            if not slot.answered:
                 self._group.inbox.put(Withdraw(pop))
-
-    async def _wait_watching(self, pop: WaitingPop, client_gone: Callable[[], Awaitable[None]]) -> bytes:
-        """Wait for a long poll's result; if the client goes first, withdraw the pop and wait for what became of it."""
-        # One turn of the loop later most pops that find something at once are still unanswered, so this always watches.
-        async with trio.open_nursery() as nursery:
-
-            async def watch() -> None:
-                await client_gone()
-                self._group.inbox.put(Withdraw(pop))
-
-            nursery.start_soon(watch)
-            result: bytes | Unavailable
-            try:
-                result = await pop.slot.wait()
-            except Unavailable as refusal:  # raised in here it would come out in a group, and count as a fault of ours
-                result = refusal
-            nursery.cancel_scope.cancel()
-        if isinstance(result, Unavailable):
-            raise result
-        return result
 
     async def hand_back(self, lease_id: bytes) -> None:
         """See `broker.Broker`."""
@@ -163,3 +112,17 @@ class Pipeline:
             if trio.current_time() >= give_up_at_s:
                 raise Unavailable("no_leader")  # never proposed: surely not applied
             await trio.sleep(INBOX_STEP_S)
+
+
+def waiting_pop(
+    command: bytes, *, lease_id: bytes, queue: bytes, reader: Reader, wait_ms: int | None, slot: ResultSlot,
+    now_s: float, margin_s: float,
+) -> tuple[WaitingPop, float]:
+    """A pop as a group takes it, and when its caller gives it up. margin_s: so much earlier it claims nothing (PA-22).
+    """
+    wait_s = SHORT_POP_TIMEOUT_S if wait_ms is None else wait_ms / 1000
+    kept_s = 0.0 if wait_ms is None else min(margin_s, wait_s / 4)
+    pop = WaitingPop(
+        command, lease_id=lease_id, queue=queue, reader=reader, slot=slot, waits=wait_ms is not None,
+        answer_by_s=now_s + wait_s - kept_s)
+    return pop, now_s + wait_s

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
 import trio
 
 from queen_node.broker import Unavailable
 from raft.invariants import must
+
+
+class ResultSlot(Protocol):
+    """Where a group puts a result, whoever waits for it and wherever."""
+
+    @property
+    def answered(self) -> bool: ...
+
+    def answer(self, result: bytes | Unavailable) -> None: ...
 
 
 class Slot:
@@ -47,3 +59,22 @@ class Slot:
             raise result
         must(result is not None, "woken without a result")
         return result  # type: ignore[return-value]
+
+    async def wait_watching(self, client_gone: Callable[[], Awaitable[None]], withdraw: Callable[[], None]) -> bytes:
+        """The result of a long poll; if the client goes first, withdraw it and wait for what became of it (PA-23)."""
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                await client_gone()
+                withdraw()
+
+            nursery.start_soon(watch)
+            result: bytes | Unavailable
+            try:
+                result = await self.wait()
+            except Unavailable as refusal:  # raised in here it would come out in a group, and count as a fault of ours
+                result = refusal
+            nursery.cancel_scope.cancel()
+        if isinstance(result, Unavailable):
+            raise result
+        return result

@@ -24,6 +24,7 @@ from queen_node.metrics import Metrics
 from raft.invariants import must
 
 BACKLOG = 1024  # connections the kernel holds until they are accepted
+BIND_AGAIN_S = 0.01
 ACCEPTS_MAX = 64  # accepted before the loop sees other tasks
 WATCH_EVERY_S = 1.0  # so much later than its limit may a slow connection be cut off
 ACCEPT_PAUSE_S = 0.1  # when the process has no file descriptor left: one may be closed meanwhile
@@ -36,29 +37,36 @@ _NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 log = structlog.get_logger()
 
 
-def listen(address: str, port: int) -> socket.socket:
-    """A bound, listening, non-blocking socket. port 0: a free one. Raises OSError."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((address, port))
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
+def unbound(address: str) -> socket.socket:
+    """A non-blocking socket that can listen on `address`. Raises OSError."""
+    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setblocking(False)
     return listener
 
 
-def limits_from(settings: Settings) -> Limits:
-    """The limits that an operator has set."""
+async def bind(listener: socket.socket, address: str, port: int, patience_s: float = 0.0) -> None:
+    """Bind and listen. port 0: a free one. patience_s: how long to wait for a port in use. Raises OSError."""
+    give_up_at_s = trio.current_time() + patience_s
+    while True:
+        try:
+            listener.bind((address, port))
+            break
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or trio.current_time() >= give_up_at_s:
+                raise
+        await trio.sleep(BIND_AGAIN_S)
+    listener.listen(BACKLOG)
+
+
+def limits_from(settings: Settings, doors: int = 1) -> Limits:
+    """The limits that an operator has set; of the connections, one of several doors takes its share."""
     return Limits(
         max_body_bytes=settings.max_body_bytes,
         head_timeout_s=settings.http_head_timeout_ms / 1000,
         body_min_bytes_per_s=settings.http_body_min_bytes_per_s,
         idle_timeout_s=settings.http_idle_timeout_ms / 1000,
-        connections_max=settings.http_connections_max,
+        connections_max=-(-settings.http_connections_max // doors),
     )
 
 
@@ -76,7 +84,9 @@ def take_descriptors(connections_max: int) -> str | None:
 class Server:
     """Serves HTTP on listening sockets. `run` lasts until `drain` has finished, or it is cancelled."""
 
-    def __init__(self, router: Router, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, router: Router, limits: Limits, metrics: Metrics, *, shares_port: bool = False) -> None:
+        """shares_port: other processes accept on the same socket; each takes one connection a turn, or the first that
+        wakes would take all that come together."""
         self._shared = Shared(router, limits, now_s=0.0)
         self._limits = limits
         self._connections: set[Connection] = set()
@@ -84,6 +94,7 @@ class Server:
         self._accepting = trio.CancelScope()
         self._everything = trio.CancelScope()
         self._metrics = metrics
+        self._accepts_max = 1 if shares_port else ACCEPTS_MAX
         metrics.routes = (*router.routes, router.nowhere)
 
     async def run(
@@ -103,7 +114,7 @@ class Server:
                             task_status.started()
                 watching.cancel_scope.cancel()
 
-    async def drain(self, grace_s: float = DRAIN_S) -> None:
+    def drain(self, grace_s: float = DRAIN_S) -> None:
         """Stop accepting; answer what is in hand with `Connection: close`; past `grace_s` cut off the rest (CL-131).
 
         Returns at once; `run` returns when the last connection has ended. Handlers that wait learn of it by
@@ -115,14 +126,13 @@ class Server:
             if connection.phase is Phase.IDLE:
                 connection.stop_reading()
         self._everything.deadline = trio.current_time() + grace_s
-        await trio.lowlevel.checkpoint()
 
     async def _accept(self, listener: socket.socket, serving: trio.Nursery) -> None:
         with listener:
             while True:
                 await trio.lowlevel.wait_readable(listener)
                 try:
-                    for _ in range(ACCEPTS_MAX):
+                    for _ in range(self._accepts_max):
                         connected, _address = listener.accept()
                         self._take(connected, serving)
                 except BlockingIOError:

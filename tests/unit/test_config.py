@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from queen_node import config
-from queen_node.config import BadSetting, Settings, effective, load, rows, warnings
+from queen_node.config import BadSetting, Settings, effective, load, rows, usual_doors, warnings
 
 HOOKS = {"QUEEN_TEST_HOOKS": "1"}
 
@@ -15,7 +15,7 @@ HOOKS = {"QUEEN_TEST_HOOKS": "1"}
 def test_defaults_of_a_single_node() -> None:
     """config.md; README 24; contract note M-10."""
     settings = load({})
-    assert settings == dataclasses.replace(Settings(), server_id=settings.server_id)
+    assert settings == dataclasses.replace(Settings(), server_id=settings.server_id, doors=usual_doors())
     assert settings.server_id
     assert (settings.port, settings.bind_address, settings.max_body_bytes) == (6632, "0.0.0.0", 67_108_864)
     assert (settings.election_ms, settings.heartbeat_ms) == (150, 50)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from queen_node.http.connection import Limits
 from queen_node.http.routes import Route, Router
-from queen_node.http.server import Server, listen
+from queen_node.http.server import Server, bind, unbound
 from queen_node.metrics import Metrics
 
 PATIENCE_S = 10.0  # a test that waits longer has failed
@@ -95,11 +96,18 @@ async def until(holds: Callable[[], bool]) -> None:
     raise AssertionError("it never came to hold")
 
 
+async def listening() -> socket.socket:
+    """A socket that listens on a free port of the loopback address."""
+    listener = unbound("127.0.0.1")
+    await bind(listener, "127.0.0.1", 0)
+    return listener
+
+
 @asynccontextmanager
 async def serving(routes: Sequence[Route], limits: Limits | None = None) -> AsyncIterator[Serving]:
     metrics = Metrics(started_s=0.0)
     server = Server(Router(routes), limits or Limits(), metrics)
-    listener = listen("127.0.0.1", 0)
+    listener = await listening()
     address = listener.getsockname()
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run, [listener])

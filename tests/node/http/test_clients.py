@@ -269,7 +269,7 @@ async def test_draining_answers_what_is_in_hand_and_closes_the_rest() -> None:
         await sending.send(b"POST /ok HTTP/1.1\r\nContent-Length: 4\r\n\r\nab")
         await until(lambda: sorted(begun) == ["park", "work"])
         await wait_all_tasks_blocked(SETTLE_S)
-        await node.server.drain()
+        node.server.drain()
         assert await idle.rest() == b""
         answer = await parked.answer()
         assert (answer.status, answer.headers[b"connection"]) == (204, b"close")
@@ -297,7 +297,7 @@ async def test_run_returns_when_the_last_connection_has_ended(mock_clock: MockCl
         client = await node.client()
         await client.send(b"GET /never HTTP/1.1\r\n\r\n")
         await begun.wait()
-        await node.server.drain(grace_s=30)
+        node.server.drain(grace_s=30)
         await pass_time(mock_clock, 29)
         assert node.metrics.connections == 1
         await pass_time(mock_clock, 2)

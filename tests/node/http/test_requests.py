@@ -11,10 +11,10 @@ from queen_node.errors import TIMERS_BAD_QUERY, Refused
 from queen_node.http.connection import Limits
 from queen_node.http.messages import TEXT, Request, Response
 from queen_node.http.routes import Level, Route, Router
-from queen_node.http.server import Server, listen
+from queen_node.http.server import Server
 from queen_node.metrics import Metrics
 from raft.invariants import InvariantBroken, must
-from tests.node.http.serving import Client, serving
+from tests.node.http.serving import Client, listening, serving
 
 
 async def echo(request: Request) -> Response:
@@ -269,14 +269,14 @@ async def test_answers_are_not_held_back_by_a_hook_that_waits() -> None:
 
 async def test_two_listeners_are_one_server() -> None:
     server = Server(Router(ECHO), Limits(), Metrics(0.0))
-    listeners = [listen("127.0.0.1", 0), listen("127.0.0.1", 0)]
+    listeners = [await listening(), await listening()]
     addresses = [listener.getsockname() for listener in listeners]
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run, listeners)
         for address in addresses:
             client = Client(await trio.open_tcp_stream(*address))
             assert (await client.ask(b"GET /echo/1 HTTP/1.1\r\n\r\n")).status == 200
-        await server.drain()
+        server.drain()
 
 
 async def test_a_large_answer_arrives_whole() -> None:

@@ -14,7 +14,7 @@ from queen_node.commands import PayloadFlag, TimerOp
 from queen_node.group import Group, GroupSettings, Pending, PendingRead
 from queen_node.ids import IdMint
 from queen_node.parked_pops import WaitingPop
-from queen_node.slots import Slot
+from queen_node.slots import ResultSlot, Slot
 from queen_node.state.machine import Machine
 from queen_node.state.store import Store
 from raft.clock import GroupClock
@@ -156,8 +156,9 @@ class Driver:
         return slot
 
 
-def outcome(slot: Slot) -> object:
+def outcome(slot: ResultSlot) -> object:
     """None while it waits; else the status and the decoded body, or the code of an Unavailable."""
+    assert isinstance(slot, Slot)
     result = slot._result
     if result is None or isinstance(result, Unavailable):
         return None if result is None else result.code

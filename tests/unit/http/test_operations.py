@@ -145,7 +145,7 @@ async def test_the_prometheus_text_and_its_headers() -> None:
 
 async def test_status_says_that_the_loop_runs() -> None:
     """AD-6."""
-    assert read(await operations(but(role="stopped")).status(GET)) == {"status": "ok", "engine": "raft"}
+    assert read(await operations(but(role="stopped")).handlers()["status"](GET)) == {"status": "ok", "engine": "raft"}
 
 
 def test_all_handlers_have_their_rows() -> None:

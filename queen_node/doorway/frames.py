@@ -1,0 +1,171 @@
+"""What door and node say to each other, byte by byte.
+
+A frame is a head, `[bytes of the body: u32][kind: u8][call: u64]`, and its body; all numbers little-endian. `call`
+names the question that an answer belongs to, 0 where there is none. Both ends are of one release; the first frame says
+which form that release speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from itertools import groupby
+from struct import Struct
+from typing import Final
+
+from queen_node.broker import Lane
+from raft.invariants import must
+
+VERSION: Final = 1
+FRAME_MAX_BYTES: Final = 1 << 30  # above any command (QUEEN_RAFT_ENTRY_MAX_BYTES) and any answer
+NO_WAIT: Final = 0xFFFF_FFFF  # in the place of a pop's wait: it tries once
+NOT_GIVEN: Final = 0xFFFF  # in the place of a name's length: there is no name
+
+HEAD: Final = Struct("<IBQ")
+_WRITE: Final = Struct("<BIH")  # lane, timeout in ms, runs of queues
+_RUN: Final = Struct("<IH")  # how often the queue stands there, bytes of its name
+_READ: Final = Struct("<I")  # timeout in ms
+_POP: Final = Struct("<IHHHH")  # wait in ms, bytes of lease id, queue, group and partition
+_GATES: Final = Struct("<??")
+
+Frame = tuple[int, int, bytes]  # kind, call, body
+
+
+class Kind(IntEnum):
+    """What a frame says. Up to REPORT a door speaks, from ANSWER on the node."""
+
+    HELLO = 1  # the form that the door speaks
+    WRITE = 2
+    WRITE_MORE = 3  # a write whose successor must stand right behind it in the log (PU-43)
+    READ = 4
+    POP = 5
+    WITHDRAW = 6  # the client of the pop `call` has gone
+    HAND_BACK = 7
+    ASK = 8  # how the node is: the name of a route of operations
+    REPORT = 9  # what was counted at the door since the last one
+    ANSWER = 16
+    UNAVAILABLE = 17  # the answer to a call that could not be decided
+    SERVE = 18  # the port is bound: accept
+    GATES = 19  # whether the disk, and the store, are full
+    DRAIN = 20  # stop accepting, finish what is in hand, end
+
+
+def frame(kind: Kind, call: int = 0, body: bytes = b"") -> bytes:
+    """A frame with a body as it is."""
+    must(len(body) <= FRAME_MAX_BYTES, "a frame larger than any command", kind=kind, size=len(body))
+    return HEAD.pack(len(body), kind, call) + body
+
+
+class Splitter:
+    """Frames out of a stream that may be cut anywhere."""
+
+    __slots__ = ("_have_bytes", "_need_bytes", "_pieces")
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []  # of one frame that is not complete
+        self._have_bytes = 0
+        self._need_bytes = HEAD.size
+
+    def take(self, data: bytes) -> list[Frame]:
+        """The frames that `data` completes. Raises InvariantBroken for what no release of ours sends."""
+        if self._pieces:
+            self._pieces.append(data)
+            self._have_bytes += len(data)
+            if self._have_bytes < self._need_bytes:
+                return []
+            data = b"".join(self._pieces)
+        frames: list[Frame] = []
+        at, size, head_bytes = 0, len(data), HEAD.size
+        need = head_bytes
+        while size - at >= head_bytes:
+            length, kind, call = HEAD.unpack_from(data, at)
+            must(length <= FRAME_MAX_BYTES, "a frame larger than any command", kind=kind, size=length)
+            begin = at + head_bytes
+            if begin + length > size:
+                need = head_bytes + length
+                break
+            at = begin + length
+            frames.append((kind, call, data[begin:at]))
+        rest = data[at:]
+        self._pieces = [rest] if rest else []
+        self._have_bytes, self._need_bytes = len(rest), need
+        return frames
+
+
+def write(kind: Kind, call: int, command: bytes, lane: Lane, timeout_ms: int, queues: Sequence[bytes]) -> bytes:
+    """WRITE or WRITE_MORE. `queues`: what the command may append to, a queue as often as it gets messages."""
+    if not queues:
+        runs, run_count = b"", 0
+    elif queues.count(queues[0]) == len(queues):
+        runs, run_count = _RUN.pack(len(queues), len(queues[0])) + queues[0], 1
+    else:
+        packed = [_RUN.pack(sum(1 for _ in same), len(name)) + name for name, same in groupby(queues)]
+        runs, run_count = b"".join(packed), len(packed)
+    must(run_count < 1 << 16, "a command that appends to too many queues", runs=run_count)
+    length = _WRITE.size + len(runs) + len(command)
+    return b"".join((
+        HEAD.pack(length, kind, call), _WRITE.pack(lane, timeout_ms, run_count), runs, command))
+
+
+def read_write(body: bytes) -> tuple[bytes, Lane, int, tuple[bytes, ...]]:
+    """(command, lane, timeout_ms, queues) of WRITE and WRITE_MORE."""
+    lane, timeout_ms, run_count = _WRITE.unpack_from(body)
+    at = _WRITE.size
+    queues: tuple[bytes, ...] = ()
+    for _ in range(run_count):
+        times, length = _RUN.unpack_from(body, at)
+        at += _RUN.size
+        queues += (body[at : at + length],) * times
+        at += length
+    return body[at:], _LANES[lane], timeout_ms, queues
+
+
+def read(call: int, query: bytes, timeout_ms: int) -> bytes:
+    """READ."""
+    return frame(Kind.READ, call, _READ.pack(timeout_ms) + query)
+
+
+def read_read(body: bytes) -> tuple[bytes, int]:
+    """(query, timeout_ms) of READ."""
+    return body[_READ.size :], _READ.unpack_from(body)[0]
+
+
+def pop(
+    call: int, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+    wait_ms: int | None,
+) -> bytes:
+    """POP; wait_ms None: try once."""
+    head = _POP.pack(
+        NO_WAIT if wait_ms is None else wait_ms, len(lease_id), len(queue), len(group),
+        NOT_GIVEN if partition is None else len(partition))
+    return frame(Kind.POP, call, b"".join((head, lease_id, queue, group, partition or b"", command)))
+
+
+def read_pop(body: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes | None, int | None]:
+    """(command, lease_id, queue, group, partition, wait_ms) of POP."""
+    wait_ms, *lengths = _POP.unpack_from(body)
+    at = _POP.size
+    names: list[bytes | None] = []
+    for length in lengths:
+        if length == NOT_GIVEN:
+            names.append(None)
+            continue
+        names.append(body[at : at + length])
+        at += length
+    lease_id, queue, group, partition = names
+    must(lease_id is not None and queue is not None and group is not None, "a pop without a name")
+    return body[at:], lease_id or b"", queue or b"", group or b"", partition, None if wait_ms == NO_WAIT else wait_ms
+
+
+def gates(storage_full: bool, store_full: bool) -> bytes:
+    """GATES."""
+    return frame(Kind.GATES, 0, _GATES.pack(storage_full, store_full))
+
+
+def read_gates(body: bytes) -> tuple[bool, bool]:
+    """(storage_full, store_full) of GATES."""
+    storage_full, store_full = _GATES.unpack(body)
+    return storage_full, store_full
+
+
+_LANES = tuple(Lane)

@@ -1,0 +1,202 @@
+"""The node's side of the channel to one door process: its frames become events of the group's inbox.
+
+What the pipeline does in the task of a call, one task does here for all calls of a door: no task, scope or timer a
+call. It never waits for the group, so that a question after the node's health is answered whatever the group does
+(AD-8).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import trio
+
+from queen_node.broker import Unavailable
+from queen_node.doorway import frames
+from queen_node.doorway.channel import Channel
+from queen_node.doorway.frames import HEAD, Kind
+from queen_node.doorway.report import Sums, pack_response
+from queen_node.group import Pending, PendingRead
+from queen_node.group_actor import LET_POPS_GO, Event, HandBack, Pop, Withdraw
+from queen_node.http.messages import Request
+from queen_node.http.routes import Handler
+from queen_node.inbox import Inbox
+from queen_node.parked_pops import WaitingPop
+from queen_node.pipeline import INBOX_STEP_S, waiting_pop
+from raft.invariants import must
+
+
+class CallSlot:
+    """Where the group puts the result of one call of a door. Implements `slots.ResultSlot`."""
+
+    __slots__ = ("_call", "_link", "answered")
+
+    def __init__(self, link: DoorLink, call: int) -> None:
+        self._link, self._call = link, call
+        self.answered = False
+
+    def answer(self, result: bytes | Unavailable) -> None:
+        """Send the result. The first counts: a call that was given up may still be decided later."""
+        if not self.answered:
+            self.answered = True
+            self._link.answer(self._call, result)
+
+
+class DoorLink:
+    """One door's calls on their way to the group and back.
+
+    operations: what answers questions after the node, by the names of the routes; sums: takes what the door counted;
+    margin_s: a pop closer to its deadline claims nothing (PA-22). Runs until the door ends its side.
+    """
+
+    def __init__(
+        self, channel: Channel, inbox: Inbox[Event], operations: Mapping[str, Handler], sums: Sums, *, margin_s: float,
+    ) -> None:
+        self._channel, self._inbox = channel, inbox
+        self._operations, self._sums, self._margin_s = operations, sums, margin_s
+        self._pops: dict[int, WaitingPop] = {}  # not answered yet
+        self._parts: list[Event] = []  # of a call whose last part is still to come
+        self._held: deque[tuple[float, list[Event]]] = deque()  # give up at, events that go in together
+        self._hold = trio.Event()
+        self._draining = False
+        self._take: Mapping[int, Callable[[int, bytes], None]] = {
+            Kind.HELLO: self._take_hello,
+            Kind.WRITE: self._take_write,
+            Kind.WRITE_MORE: self._take_write_more,
+            Kind.READ: self._take_read,
+            Kind.POP: self._take_pop,
+            Kind.WITHDRAW: self._take_withdraw,
+            Kind.HAND_BACK: lambda _call, lease_id: self._inbox.put(HandBack(lease_id)),
+            Kind.REPORT: lambda _call, report: self._sums.add(report),
+        }
+
+    async def run(self) -> None:
+        """Until the door ends, or cancelled. Raises InvariantBroken for a frame that no door of this release sends."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._channel.write_out)
+            nursery.start_soon(self._put_held)
+            while received := await self._channel.receive():
+                for kind, call, body in received:
+                    if kind == Kind.ASK:
+                        await self._answer_about_node(call, body.decode())
+                    else:
+                        take = self._take.get(kind)
+                        must(take is not None, "a door says what no node understands", kind=kind)
+                        take(call, body)  # type: ignore[misc]
+            nursery.cancel_scope.cancel()
+        for pop in self._pops.values():
+            self._inbox.put(Withdraw(pop))
+
+    def serve(self, storage_full: bool, store_full: bool) -> None:
+        """Let the door accept clients."""
+        self.tell_gates(storage_full, store_full)
+        self._channel.send(frames.frame(Kind.SERVE))
+
+    def tell_gates(self, storage_full: bool, store_full: bool) -> None:
+        """Whether bodies may come in at all."""
+        self._channel.send(frames.gates(storage_full, store_full))
+
+    def drain(self) -> None:
+        """Let the door finish. It hears of it before the answers of the pops that are let go now (CL-131)."""
+        self._draining = True
+        self._channel.send(frames.frame(Kind.DRAIN))
+        self._inbox.put(LET_POPS_GO)
+
+    def answer(self, call: int, result: bytes | Unavailable) -> None:
+        """Send what became of a call."""
+        self._pops.pop(call, None)
+        if isinstance(result, Unavailable):
+            self._channel.send(frames.frame(Kind.UNAVAILABLE, call, result.code.encode()))
+        else:
+            self._channel.send(HEAD.pack(len(result), Kind.ANSWER, call) + result)
+
+    # --- what a door says
+
+    def _take_hello(self, version: int, _body: bytes) -> None:
+        must(version == frames.VERSION, "a door of another release", version=version)
+
+    def _take_write(self, call: int, body: bytes) -> None:
+        command, lane, timeout_ms, queues = frames.read_write(body)
+        give_up_at_s = trio.current_time() + timeout_ms / 1000
+        event = lane, Pending(command, CallSlot(self, call), give_up_at_s=give_up_at_s, queues=queues)
+        if self._parts:
+            parts, self._parts = self._parts, []
+            self._put([*parts, event], give_up_at_s)
+        elif self._held or self._inbox.full:
+            self._put([event], give_up_at_s)
+        else:
+            self._inbox.put(event)
+
+    def _take_write_more(self, call: int, body: bytes) -> None:
+        command, lane, timeout_ms, queues = frames.read_write(body)
+        give_up_at_s = trio.current_time() + timeout_ms / 1000
+        self._parts.append((lane, Pending(command, CallSlot(self, call), give_up_at_s=give_up_at_s, queues=queues)))
+
+    def _take_read(self, call: int, body: bytes) -> None:
+        query, timeout_ms = frames.read_read(body)
+        give_up_at_s = trio.current_time() + timeout_ms / 1000
+        self._put([PendingRead(query, CallSlot(self, call), give_up_at_s=give_up_at_s)], give_up_at_s)
+
+    def _take_pop(self, call: int, body: bytes) -> None:
+        command, lease_id, queue, group, partition, wait_ms = frames.read_pop(body)
+        pop, give_up_at_s = waiting_pop(
+            command, lease_id=lease_id, queue=queue, reader=(group, partition), wait_ms=wait_ms,
+            slot=CallSlot(self, call), now_s=trio.current_time(), margin_s=self._margin_s)
+        self._pops[call] = pop
+        self._put([Pop(pop)], give_up_at_s)
+        if self._draining:  # it was under way when the others were let go
+            self._inbox.put(LET_POPS_GO)
+
+    def _take_withdraw(self, call: int, _body: bytes) -> None:
+        pop = self._pops.get(call)
+        if pop is not None:  # else it has just been answered, and the door hands back what it cannot deliver
+            self._put([Withdraw(pop)], pop.answer_by_s)
+
+    async def _answer_about_node(self, call: int, name: str) -> None:
+        handler = self._operations.get(name)
+        must(handler is not None, "a question that no node answers", name=name)
+        if handler is not None:
+            self.answer(call, pack_response(await handler(Request("GET", b"/"))))
+
+    # --- backpressure: what the inbox has no room for waits here, in order, and is refused at its deadline
+
+    def _put(self, events: list[Event], give_up_at_s: float) -> None:
+        if self._held or self._inbox.full:
+            self._held.append((give_up_at_s, events))
+            self._hold.set()
+            return
+        for event in events:
+            self._inbox.put(event)
+
+    async def _put_held(self) -> None:
+        while True:
+            await self._hold.wait()
+            self._hold = trio.Event()
+            while self._held:
+                now_s = trio.current_time()
+                while self._held and not self._inbox.full:
+                    for event in self._held.popleft()[1]:
+                        self._inbox.put(event)
+                for _ in range(len(self._held)):
+                    give_up_at_s, events = self._held.popleft()
+                    if give_up_at_s <= now_s:
+                        for event in events:
+                            _refuse(event)
+                    else:
+                        self._held.append((give_up_at_s, events))
+                await trio.sleep(INBOX_STEP_S)
+
+
+def _refuse(event: Event) -> None:
+    """The answer to what was never proposed: surely not applied."""
+    refusal = Unavailable("no_leader")
+    match event:
+        case (_, Pending() as pending):
+            pending.slot.answer(refusal)
+        case PendingRead():
+            event.slot.answer(refusal)
+        case Pop(pop):
+            pop.slot.answer(refusal)
+        case _:
+            return  # a withdrawal: its pop was refused before it

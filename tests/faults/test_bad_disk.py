@@ -50,7 +50,7 @@ def no_new_segment(node: NodeProcess) -> None:
 
 def no_writer(node: NodeProcess) -> None:
     """The writer process is gone."""
-    kill(node.child_process_ids()[0], signal.SIGKILL)
+    kill(node.log_writer_id(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("fault", [nothing_more, not_beyond_here, no_new_segment, no_writer])
@@ -143,7 +143,7 @@ async def test_the_store_cannot_be_flushed(node: NodeProcess, seed: int) -> None
 
 
 def _limit_files(node: NodeProcess, size_bytes: int) -> None:
-    (writer,) = node.child_process_ids()
+    writer = node.log_writer_id()
     resource.prlimit(writer, resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
 
 

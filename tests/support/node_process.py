@@ -150,10 +150,12 @@ class NodeProcess:
         """Of the node itself, which runs."""
         return self._alive().pid
 
-    def child_process_ids(self) -> list[int]:
-        """The processes that the node has started (Linux)."""
+    def log_writer_id(self) -> int:
+        """The process that writes the node's log: one of those that the node has started (Linux)."""
         process_id = self.process_id
-        return [int(word) for word in Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()]
+        children = Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()
+        (writer,) = [int(child) for child in children if b"wal_process" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        return writer
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""

@@ -69,6 +69,11 @@ def cpu_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
+def family(pid: int) -> list[int]:
+    """A process and its children, as they are now."""
+    return [pid, *(int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
 def resident_bytes(pid: int) -> int:
     """Memory that a process holds in RAM (VmRSS). Raises OSError when it is gone."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

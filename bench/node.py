@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from bench.http import BadAnswer, Client
-from bench.machine import cpu_s, resident_bytes
+from bench.machine import cpu_s, family, resident_bytes
 
 ROOT = Path(__file__).parent.parent
 START_S_MAX = 120.0
@@ -52,11 +52,13 @@ class Server:
 
     @property
     def cpu_s(self) -> float:
-        return cpu_s(self.pid)
+        """Of the server and all processes that it has started."""
+        return sum(cpu_s(pid) for pid in family(self.pid))
 
     @property
     def resident_bytes(self) -> int:
-        return resident_bytes(self.pid)
+        """Likewise. Pages that several of them share count more than once."""
+        return sum(resident_bytes(pid) for pid in family(self.pid))
 
     def must_live(self) -> None:
         """Raises ServerFailed, with the last lines of its output, when it has ended."""

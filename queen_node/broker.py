@@ -29,11 +29,11 @@ class Broker(Protocol):
     """
 
     async def write(
-        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, queues: tuple[bytes, ...] = (),
+        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
     ) -> bytes:
         """Propose a command and wait until it has committed and applied here.
 
-        `queues`: the queues that the command may append to, each as often as it has messages for it, so that pops
+        `places`: where the command may append (`places.place`), each as often as it has messages for it, so that pops
         waiting there can ride behind it in the same entry (M-41).
         """
         ...
@@ -41,7 +41,7 @@ class Broker(Protocol):
     async def write_all(
         self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
     ) -> list[bytes]:
-        """Propose the commands of one call, (command, queues) each, adjacent and in order (PU-43); their results."""
+        """Propose the commands of one call, (command, places) each, adjacent and in order (PU-43); their results."""
         ...
 
     async def read(self, query: bytes, *, timeout_ms: int) -> bytes:

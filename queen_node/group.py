@@ -19,6 +19,7 @@ from queen_node.answers import timers as timer_answers
 from queen_node.broker import Lane, Unavailable
 from queen_node.commands import Kind
 from queen_node.parked_pops import WOKEN_BY_TIME_MAX, ParkedPops, Reader, WaitingPop
+from queen_node.places import queue_and_partition
 from queen_node.slots import ResultSlot
 from queen_node.state import consume, push, timers
 from queen_node.state.machine import Answer, Application, Machine
@@ -42,15 +43,15 @@ RENDERERS: dict[int, Callable[[Any], bytes]] = {
 class Pending:
     """A command that waits to be proposed, or for its entry to be applied."""
 
-    __slots__ = ("command", "give_up_at_s", "queues", "slot")
+    __slots__ = ("command", "give_up_at_s", "places", "slot")
 
     def __init__(
-        self, command: bytes, slot: ResultSlot, *, give_up_at_s: float, queues: tuple[bytes, ...] = (),
+        self, command: bytes, slot: ResultSlot, *, give_up_at_s: float, places: tuple[bytes, ...] = (),
     ) -> None:
         self.command = command
         self.slot = slot
         self.give_up_at_s = give_up_at_s  # monotonic clock
-        self.queues = queues  # that it may append to, once a message
+        self.places = places  # where it may append, once a message
 
 
 class PendingRead:
@@ -253,15 +254,15 @@ class Group:
         batch: list[bytes] = []
         waiters: list[Waiter] = []
         room_bytes, room = self.settings.batch_max_bytes, self.settings.batch_max_commands
-        queues: dict[bytes, int] = {}  # appended to by this entry -> messages
+        places: dict[bytes, int] = {}  # appended to by this entry -> messages
         while self._hand_backs and room > 0:
             batch.append(commands.hand_back(self._hand_backs.popleft()))
             waiters.append(None)
             room -= 1
         if fires:
             if len(self.pops):
-                for queue, count in timers.due_queues(self.machine.store, now_us, RIDERS_MAX).items():
-                    queues[queue] = queues.get(queue, 0) + count
+                for place, count in timers.due_places(self.machine.store, now_us, RIDERS_MAX).items():
+                    places[place] = places.get(place, 0) + count
             batch.append(self.settings.fire)
             waiters.append(None)
         if forgets:
@@ -278,27 +279,30 @@ class Group:
                     waiting.slot.answer(NOTHING)
                     continue
                 if isinstance(waiting, Pending):
-                    for queue in waiting.queues:
-                        queues[queue] = queues.get(queue, 0) + 1
+                    for place in waiting.places:
+                        places[place] = places.get(place, 0) + 1
                 waiters.append(waiting)
                 batch.append(waiting.command)
                 room_bytes -= size
                 room -= 1
-        if queues and len(self.pops):
-            self._add_riders(queues, batch, waiters)
+        if places and len(self.pops):
+            self._add_riders(places, batch, waiters)
         self._tell_how_many_share(batch, waiters)
         data = commands.entry(raft.clock.stamp(), batch)
         index, term = raft.propose(data)
         self._flights.append(Flight(index, term, waiters, fires=fires, forgets=forgets))
 
-    def _add_riders(self, queues: dict[bytes, int], batch: list[bytes], waiters: list[Waiter]) -> None:
-        """Parked pops of the queues that this entry appends to, behind the appends: one commit serves both (M-41)."""
+    def _add_riders(self, places: dict[bytes, int], batch: list[bytes], waiters: list[Waiter]) -> None:
+        """Parked pops of the places that this entry appends to, behind the appends: one commit serves both (M-41)."""
         riders = 0
-        for queue, count in queues.items():
-            for pop in self.pops.select(queue, min(count, RIDERS_MAX - riders), lambda reader: reader[1] is None):
-                batch.append(pop.command)
-                waiters.append(pop)
-                riders += 1
+        for packed, count in places.items():
+            queue, partition = queue_and_partition(packed)
+            for reader in self.pops.readers(queue):
+                if reader[1] is None or reader[1] == partition:
+                    for pop in self.pops.take(queue, reader, min(count, RIDERS_MAX - riders)):
+                        batch.append(pop.command)
+                        waiters.append(pop)
+                        riders += 1
             if riders >= RIDERS_MAX:
                 return
 

@@ -7,7 +7,7 @@ that took the call sends it again. Plain code; the group asks and tells.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 
@@ -135,12 +135,6 @@ class ParkedPops:
         for pop in everyone:
             self._remove(pop)
         return everyone
-
-    def select(self, queue: bytes, at_most: int, served: Callable[[Reader], bool]) -> Iterator[WaitingPop]:
-        """Up to `at_most` pops of each reader of `queue` for which `served` says that a try is worth it."""
-        for reader in self.readers(queue):
-            if served(reader):
-                yield from self.take(queue, reader, at_most)
 
     def _remove(self, pop: WaitingPop) -> None:
         readers = self._queues[pop.queue]

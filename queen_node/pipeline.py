@@ -40,11 +40,11 @@ class Pipeline:
         self.admits, self.admit = self.admission.admits, self.admission.admit
 
     async def write(
-        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, queues: tuple[bytes, ...] = (),
+        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
     ) -> bytes:
         """See `broker.Broker`."""
         slot, size, inbox = Slot(), len(command), self._group.inbox
-        pending = Pending(command, slot, give_up_at_s=trio.current_time() + timeout_ms / 1000, queues=queues)
+        pending = Pending(command, slot, give_up_at_s=trio.current_time() + timeout_ms / 1000, places=places)
         if inbox.full:
             await self._wait_for_room(pending.give_up_at_s)
         inbox.put((lane, pending))
@@ -62,8 +62,8 @@ class Pipeline:
         size = sum(len(command) for command, _ in parts)
         await self._wait_for_room(give_up_at_s)
         slots = [Slot() for _ in parts]
-        for (command, queues), slot in zip(parts, slots, strict=True):
-            self._group.inbox.put((lane, Pending(command, slot, give_up_at_s=give_up_at_s, queues=queues)))
+        for (command, places), slot in zip(parts, slots, strict=True):
+            self._group.inbox.put((lane, Pending(command, slot, give_up_at_s=give_up_at_s, places=places)))
         self.admission.bytes_under_way += size
         try:
             return [await slot.wait() for slot in slots]

@@ -22,7 +22,7 @@ NO_WAIT: Final = 0xFFFF_FFFF  # in the place of a pop's wait: it tries once
 NOT_GIVEN: Final = 0xFFFF  # in the place of a name's length: there is no name
 
 HEAD: Final = Struct("<IBQ")
-_WRITE: Final = Struct("<BIH")  # lane, timeout in ms, runs of queues
+_WRITE: Final = Struct("<BIH")  # lane, timeout in ms, runs of places
 _RUN: Final = Struct("<IH")  # how often the queue stands there, bytes of its name
 _READ: Final = Struct("<I")  # timeout in ms
 _POP: Final = Struct("<IHHHH")  # wait in ms, bytes of lease id, queue, group and partition
@@ -92,32 +92,32 @@ class Splitter:
         return frames
 
 
-def write(kind: Kind, call: int, command: bytes, lane: Lane, timeout_ms: int, queues: Sequence[bytes]) -> bytes:
-    """WRITE or WRITE_MORE. `queues`: what the command may append to, a queue as often as it gets messages."""
-    if not queues:
+def write(kind: Kind, call: int, command: bytes, lane: Lane, timeout_ms: int, places: Sequence[bytes]) -> bytes:
+    """WRITE or WRITE_MORE. `places`: what the command may append to, a queue as often as it gets messages."""
+    if not places:
         runs, run_count = b"", 0
-    elif queues.count(queues[0]) == len(queues):
-        runs, run_count = _RUN.pack(len(queues), len(queues[0])) + queues[0], 1
+    elif places.count(places[0]) == len(places):
+        runs, run_count = _RUN.pack(len(places), len(places[0])) + places[0], 1
     else:
-        packed = [_RUN.pack(sum(1 for _ in same), len(name)) + name for name, same in groupby(queues)]
+        packed = [_RUN.pack(sum(1 for _ in same), len(name)) + name for name, same in groupby(places)]
         runs, run_count = b"".join(packed), len(packed)
-    must(run_count < 1 << 16, "a command that appends to too many queues", runs=run_count)
+    must(run_count < 1 << 16, "a command that appends to too many places", runs=run_count)
     length = _WRITE.size + len(runs) + len(command)
     return b"".join((
         HEAD.pack(length, kind, call), _WRITE.pack(lane, timeout_ms, run_count), runs, command))
 
 
 def read_write(body: bytes) -> tuple[bytes, Lane, int, tuple[bytes, ...]]:
-    """(command, lane, timeout_ms, queues) of WRITE and WRITE_MORE."""
+    """(command, lane, timeout_ms, places) of WRITE and WRITE_MORE."""
     lane, timeout_ms, run_count = _WRITE.unpack_from(body)
     at = _WRITE.size
-    queues: tuple[bytes, ...] = ()
+    places: tuple[bytes, ...] = ()
     for _ in range(run_count):
         times, length = _RUN.unpack_from(body, at)
         at += _RUN.size
-        queues += (body[at : at + length],) * times
+        places += (body[at : at + length],) * times
         at += length
-    return body[at:], _LANES[lane], timeout_ms, queues
+    return body[at:], _LANES[lane], timeout_ms, places
 
 
 def read(call: int, query: bytes, timeout_ms: int) -> bytes:

@@ -117,9 +117,9 @@ class DoorLink:
         must(version == frames.VERSION, "a door of another release", version=version)
 
     def _take_write(self, call: int, body: bytes) -> None:
-        command, lane, timeout_ms, queues = frames.read_write(body)
+        command, lane, timeout_ms, places = frames.read_write(body)
         give_up_at_s = trio.current_time() + timeout_ms / 1000
-        event = lane, Pending(command, CallSlot(self, call), give_up_at_s=give_up_at_s, queues=queues)
+        event = lane, Pending(command, CallSlot(self, call), give_up_at_s=give_up_at_s, places=places)
         if self._parts:
             parts, self._parts = self._parts, []
             self._put([*parts, event], give_up_at_s)
@@ -129,9 +129,9 @@ class DoorLink:
             self._inbox.put(event)
 
     def _take_write_more(self, call: int, body: bytes) -> None:
-        command, lane, timeout_ms, queues = frames.read_write(body)
+        command, lane, timeout_ms, places = frames.read_write(body)
         give_up_at_s = trio.current_time() + timeout_ms / 1000
-        self._parts.append((lane, Pending(command, CallSlot(self, call), give_up_at_s=give_up_at_s, queues=queues)))
+        self._parts.append((lane, Pending(command, CallSlot(self, call), give_up_at_s=give_up_at_s, places=places)))
 
     def _take_read(self, call: int, body: bytes) -> None:
         query, timeout_ms = frames.read_read(body)

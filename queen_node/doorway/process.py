@@ -27,7 +27,7 @@ from queen_node.metrics import Metrics
 from queen_node.observability import LoopWatch, set_up_logging
 
 GATHERED_MAX = 16  # of calls: they become one entry of the log, so fewer would cost the node more
-REPORT_EVERY_S = 1.0
+REPORT_EVERY_S = 5.0  # an idle door should stay idle; whoever asks for figures gets them up to the moment
 EXIT_NODE_GONE = 5
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)

@@ -65,11 +65,11 @@ class RemoteBroker:
         return call, slot
 
     async def write(
-        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, queues: tuple[bytes, ...] = (),
+        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
     ) -> bytes:
         """See `broker.Broker`."""
         call, slot = self._new_call()
-        self._channel.send(frames.write(Kind.WRITE, call, command, lane, timeout_ms, queues))
+        self._channel.send(frames.write(Kind.WRITE, call, command, lane, timeout_ms, places))
         size, admission = len(command), self._admission
         admission.bytes_under_way += size
         try:
@@ -83,11 +83,11 @@ class RemoteBroker:
         """See `broker.Broker`."""
         must(bool(parts), "a call of no parts")
         slots = []
-        for place, (command, queues) in enumerate(parts, start=1):
-            kind = Kind.WRITE if place == len(parts) else Kind.WRITE_MORE
+        for number, (command, places) in enumerate(parts, start=1):
+            kind = Kind.WRITE if number == len(parts) else Kind.WRITE_MORE
             call, slot = self._new_call()
             slots.append(slot)
-            self._channel.send(frames.write(kind, call, command, lane, timeout_ms, queues))
+            self._channel.send(frames.write(kind, call, command, lane, timeout_ms, places))
         size, admission = sum(len(command) for command, _ in parts), self._admission
         admission.bytes_under_way += size
         try:

@@ -137,12 +137,6 @@ def unpack(at_us: int, stored: bytes) -> Timer:
         attempts, last_error)
 
 
-def queue_of(stored: bytes) -> bytes:
-    """The queue alone of a row by deadline."""
-    length = int.from_bytes(stored[25:27], "big")
-    return stored[_HEAD.size : _HEAD.size + length]
-
-
 def _named_parts(flags: int, partition: bytes, producer_sub: bytes | None) -> tuple[int, bytes]:
     """(flags with those of the parts, the parts)."""
     parts = b""

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from queen_node.commands import RulesOfFire, TimerOp
+from queen_node.places import place
 from queen_node.state import calendar, deadletters, push, queues
 from queen_node.state.keys import CALENDAR, CALENDAR_TIMERS, COUNTERS, two_u64
 from queen_node.state.rows import PartitionRow, QueueRow
@@ -23,7 +24,6 @@ from queen_node.state.timer_rows import (
     pack_in_backoff,
     pack_place,
     payload_key,
-    queue_of,
     read_place,
     timer_key,
     unpack,
@@ -203,12 +203,13 @@ def next_deadline_us(store: Store) -> int | None:
     return calendar.earliest(store, CALENDAR_TIMERS)
 
 
-def due_queues(store: Store, now_us: int, at_most: int) -> dict[bytes, int]:
-    """Queues that a fire step of `at_most` timers would append to, with how many: pops may ride behind it (M-41)."""
+def due_places(store: Store, now_us: int, at_most: int) -> dict[bytes, int]:
+    """Where a fire step of `at_most` timers would append, with how many: pops may ride behind it (M-41)."""
     counts: dict[bytes, int] = {}
-    for _at_us, _sequence, row in calendar.due(store, CALENDAR_TIMERS, now_us, at_most):
-        queue = queue_of(row)
-        counts[queue] = counts.get(queue, 0) + 1
+    for at_us, _sequence, row in calendar.due(store, CALENDAR_TIMERS, now_us, at_most):
+        timer = unpack(at_us, row)
+        to = place(timer.queue, timer.partition)
+        counts[to] = counts.get(to, 0) + 1
     return counts
 
 

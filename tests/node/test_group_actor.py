@@ -88,7 +88,7 @@ class Parts:
     async def push(self, *bodies: bytes, timeout_ms: int = 5000) -> int:
         items = [(b"q", b"Default", body, IDS.uuid7(), b"1", PayloadFlag.JSON, None, None) for body in bodies]
         raw = await self.pipeline.write(
-            commands.push(IDS.request_id(), items), timeout_ms=timeout_ms, lane=Lane.PUSHES, queues=(b"q",))
+            commands.push(IDS.request_id(), items), timeout_ms=timeout_ms, lane=Lane.PUSHES, places=(b"q",))
         return read_result(raw)[0]
 
 

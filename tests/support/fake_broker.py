@@ -61,7 +61,7 @@ class FakeBroker:
         return entries
 
     async def write(
-        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, queues: tuple[bytes, ...] = (),
+        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
     ) -> bytes:
         """Apply the command and render its answer."""
         decoded = cbor2.loads(command)
@@ -77,7 +77,7 @@ class FakeBroker:
         self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
     ) -> list[bytes]:
         """Apply the commands one after the other."""
-        return [await self.write(command, timeout_ms=timeout_ms, lane=lane, queues=queues) for command, queues in parts]
+        return [await self.write(command, timeout_ms=timeout_ms, lane=lane, places=places) for command, places in parts]
 
     async def read(self, query: bytes, *, timeout_ms: int) -> bytes:
         """Run the reader to its end over what is applied."""

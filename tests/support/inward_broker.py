@@ -18,7 +18,7 @@ RENDERERS = {Kind.PUSH: push_answers.render_push, Kind.CONFIGURE: push_answers.r
 class InwardBroker:
     """Implements `broker.Broker` for what goes in.
 
-    writes: commands that came, decoded; calls: (timeout, lane, queues) of each. unavailable: code that the next calls
+    writes: commands that came, decoded; calls: (timeout, lane, places) of each. unavailable: code that the next calls
     fail with, before anything is applied, or after `unavailable_after` more commands.
     """
 
@@ -32,14 +32,14 @@ class InwardBroker:
         self.refuse_admission: Exception | None = None
 
     async def write(
-        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, queues: tuple[bytes, ...] = (),
+        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
     ) -> bytes:
         """Apply and render."""
         if self.unavailable and not self.unavailable_after:
             raise Unavailable(self.unavailable)
         self.unavailable_after -= bool(self.unavailable)
         self.writes.append(cbor2.loads(command))
-        self.calls.append((timeout_ms, lane, queues))
+        self.calls.append((timeout_ms, lane, places))
         answer = self.node.apply(command)[0]
         return RENDERERS[self.writes[-1][0]](answer)
 
@@ -47,7 +47,7 @@ class InwardBroker:
         self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
     ) -> list[bytes]:
         """The same for several, in order."""
-        return [await self.write(command, timeout_ms=timeout_ms, lane=lane, queues=queues) for command, queues in parts]
+        return [await self.write(command, timeout_ms=timeout_ms, lane=lane, places=places) for command, places in parts]
 
     def admits(self, body_bytes: int) -> bool:
         """Let in at once, unless a test wants `admit` to be asked."""

@@ -15,7 +15,7 @@ from queen_node.broker import Broker, Lane, Unavailable
 from queen_node.commands import PayloadFlag, PushItem
 from queen_node.errors import BAD_REQUEST, BINARY_PUSH, NAME_TOO_LONG, NO_LEADER, RETRY, TIMEOUT, Refused
 from queen_node.http.handlers.push_body import NO_TRACE, SLICE_BYTES, Item, decode, decode_in_slices
-from queen_node.http.handlers.push_parts import PART_ITEMS_MAX, Parts, joined
+from queen_node.http.handlers.push_parts import PART_ITEMS_MAX, Parts, joined, places_of
 from queen_node.http.messages import Request, Response, refusal_response
 from queen_node.ids import IdMint, uuid_text
 
@@ -66,7 +66,7 @@ class PushHandlers:
             parts = Parts(self._ids)
             parts.add(items)
             return await self._write_parts(parts)
-        return await self._write(commands.push(self._ids.request_id(), items), tuple([item[0] for item in items]))
+        return await self._write(commands.push(self._ids.request_id(), items), places_of(items))
 
     async def _push_large(self, body: bytes) -> Response:
         """The same for a body that must not be decoded, checked and encoded in one go (M-51)."""
@@ -80,9 +80,9 @@ class PushHandlers:
             return Response(201, b"[]")
         return await self._write_parts(parts)
 
-    async def _write(self, command: bytes, queues: tuple[bytes, ...]) -> Response:
+    async def _write(self, command: bytes, places: tuple[bytes, ...]) -> Response:
         try:
-            raw = await self._broker.write(command, timeout_ms=self._timeout_ms, lane=Lane.PUSHES, queues=queues)
+            raw = await self._broker.write(command, timeout_ms=self._timeout_ms, lane=Lane.PUSHES, places=places)
         except Unavailable as error:
             raise Refused(_REFUSAL_OF[error.code]) from None
         return Response(*read_result(raw))

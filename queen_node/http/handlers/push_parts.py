@@ -17,6 +17,7 @@ from queen_node.answers import read_result
 from queen_node.answers.push import DUPLICATE, PushResult
 from queen_node.commands import PushItem
 from queen_node.ids import IdMint
+from queen_node.places import place
 from queen_node.state.dedup import HASH_BYTES
 from queen_node.state.keys import named
 
@@ -63,8 +64,13 @@ class Parts:
     def _close(self) -> None:
         if self._open:
             command = commands.push(self._ids.request_id(), self._open)
-            self._closed.append((command, tuple([item[0] for item in self._open])))
+            self._closed.append((command, places_of(self._open)))
             self._open, self._open_bytes = [], 0
+
+
+def places_of(items: Sequence[PushItem]) -> tuple[bytes, ...]:
+    """The place of each item (`Broker.write`)."""
+    return tuple([place(item[0], item[1]) for item in items])
 
 
 async def joined(raws: Sequence[bytes], twin_of: dict[int, int]) -> tuple[int, bytes]:

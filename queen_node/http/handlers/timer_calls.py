@@ -19,6 +19,7 @@ from queen_node import errors
 from queen_node.commands import CancelOp, PayloadFlag, ScheduleOp, TimerOp
 from queen_node.errors import Refused
 from queen_node.ids import IdMint
+from queen_node.places import place
 from queen_node.state.timer_rows import DEFAULT_PARTITION
 
 KEY_MAX_BYTES = 512
@@ -85,7 +86,7 @@ _decode_number = msgspec.json.Decoder(int | float).decode
 class Call:
     """The operations of one call as they pass the rules that concern values, one after the other."""
 
-    __slots__ = ("_ids", "_payload_bytes", "_producer_sub", "_seen", "due_queues", "limits", "operations", "schedules")
+    __slots__ = ("_ids", "_payload_bytes", "_producer_sub", "_seen", "due_places", "limits", "operations", "schedules")
 
     def __init__(self, limits: TimerLimits, ids: IdMint, producer_sub: bytes | None) -> None:
         self.limits, self._ids, self._producer_sub = limits, ids, producer_sub
@@ -93,7 +94,7 @@ class Call:
         self._payload_bytes = 0
         self.schedules = False  # whether an operation taken so far grows storage
         self.operations: list[ScheduleOp | CancelOp] = []
-        self.due_queues: list[bytes] = []  # one for each message that the very entry appends (TM-21)
+        self.due_places: list[bytes] = []  # one for each message that the very entry appends (TM-21)
 
     @property
     def holds_cancel(self) -> bool:
@@ -144,7 +145,7 @@ class Call:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, "payloads of one call", operation=index,
                           limit=limits.call_max_bytes)
         if delay_ms == 0:
-            self.due_queues.append(queue)
+            self.due_places.append(place(queue, partition))
         flag = PayloadFlag.JSON if is_json(payload) else PayloadFlag.RAW
         return (TimerOp.SCHEDULE, queue, key, delay_ms, txn, self._ids.uuid7(), payload, flag, partition,
                 self._producer_sub)

@@ -136,7 +136,7 @@ class TimerHandlers:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, limit=self._limits.command_max_bytes, got=len(command))
         if call.schedules and not self._broker.admits(body_bytes):
             await self._admit(body_bytes)
-        return await self._write(command, tuple(call.due_queues))
+        return await self._write(command, tuple(call.due_places))
 
     async def _admit(self, body_bytes: int) -> None:
         try:
@@ -173,9 +173,9 @@ class TimerHandlers:
 
     # --- to the broker
 
-    async def _write(self, command: bytes, queues: tuple[bytes, ...]) -> Response:
+    async def _write(self, command: bytes, places: tuple[bytes, ...]) -> Response:
         try:
-            raw = await self._broker.write(command, timeout_ms=self._timeout_ms, lane=Lane.DRAINING, queues=queues)
+            raw = await self._broker.write(command, timeout_ms=self._timeout_ms, lane=Lane.DRAINING, places=places)
         except Unavailable as unavailable:
             raise Refused(_of_unavailable(unavailable)) from None
         return Response(*read_result(raw))

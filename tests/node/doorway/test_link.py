@@ -78,13 +78,13 @@ async def test_a_write_and_its_result() -> None:
         got: list[bytes] = []
 
         async def write() -> None:
-            got.append(await ends.broker.write(b"command", timeout_ms=5000, lane=Lane.PUSHES, queues=(b"q", b"q")))
+            got.append(await ends.broker.write(b"command", timeout_ms=5000, lane=Lane.PUSHES, places=(b"q", b"q")))
 
         nursery.start_soon(write)
         event = await ends.event()
         pending = pending_of(event)
         assert isinstance(event, tuple) and event[0] is Lane.PUSHES
-        assert (pending.command, pending.queues) == (b"command", (b"q", b"q"))
+        assert (pending.command, pending.places) == (b"command", (b"q", b"q"))
         pending.slot.answer(b"result")
         pending.slot.answer(b"another, too late")
         nursery.cancel_scope.deadline = trio.current_time() + 5

@@ -14,6 +14,7 @@ from queen_node.commands import PayloadFlag, TimerOp
 from queen_node.group import Group, GroupSettings, Pending, PendingRead
 from queen_node.ids import IdMint
 from queen_node.parked_pops import WaitingPop
+from queen_node.places import place
 from queen_node.slots import ResultSlot, Slot
 from queen_node.state.machine import Machine
 from queen_node.state.store import Store
@@ -123,7 +124,8 @@ class Driver:
             (queue, b"Default", body, self.ids.uuid7(), b'"%b"' % body, PayloadFlag.JSON, None, None)
             for body in bodies
         ]
-        return self.submit(commands.push(self.ids.uuid7(), items), (queue,) * len(items), Lane.PUSHES)
+        return self.submit(
+            commands.push(self.ids.uuid7(), items), (place(queue, b"Default"),) * len(items), Lane.PUSHES)
 
     def schedule(self, queue: bytes, key: bytes, delay_ms: int) -> Slot:
         operation = (
@@ -131,9 +133,9 @@ class Driver:
             None)
         return self.submit(commands.timers(self.ids.uuid7(), [operation], firing=True))
 
-    def submit(self, command: bytes, queues: tuple[bytes, ...] = (), lane: Lane = Lane.DRAINING) -> Slot:
+    def submit(self, command: bytes, places: tuple[bytes, ...] = (), lane: Lane = Lane.DRAINING) -> Slot:
         slot = Slot()
-        self.group.submit(Pending(command, slot, give_up_at_s=self.now_s + 30, queues=queues), lane)
+        self.group.submit(Pending(command, slot, give_up_at_s=self.now_s + 30, places=places), lane)
         return slot
 
     def pop(

@@ -82,6 +82,22 @@ def test_a_parked_pop_rides_behind_the_push_that_serves_it() -> None:
     assert [delivered(pop) for pop in pops] == [["only"], None, None], "the oldest is served first (PA-12)"
 
 
+def test_a_pop_of_one_partition_rides_behind_what_goes_there_and_nothing_else() -> None:
+    """M-41: a consumer of one partition waits for one commit, not for two."""
+    driver = Driver()
+    here, elsewhere = driver.pop(b"q", partition=b"Default"), driver.pop(b"q", partition=b"other")
+    driver.push(b"q", b"m")
+    driver.turn()
+    assert driver.entries == [2]
+    assert delivered(here) == ["m"] and delivered(elsewhere) is None
+    pinned = driver.pop(b"later", partition=b"Default")
+    driver.schedule(b"later", b"k", 1000)
+    driver.turn()
+    driver.entries.clear()
+    driver.pass_time(1)
+    assert driver.entries == [2] and delivered(pinned) == ["txn-k"]
+
+
 def test_sixty_four_waiters_cost_one_rider_a_message() -> None:
     """FAULTS: every append woke every parked pop; proposals per productive pop stay at most 2."""
     driver = Driver(replace(SETTINGS, batch_max_commands=256, batch_max_bytes=1 << 20))

@@ -15,6 +15,7 @@ from queen_node.http.handlers.push import NAMES_BYTES_MAX, TRANSACTION_ID_BYTES_
 from queen_node.http.handlers.push_parts import PART_BYTES_MAX, PART_ITEMS_MAX
 from queen_node.http.messages import Request, Response
 from queen_node.ids import IdMint
+from queen_node.places import place
 from queen_node.state.keys import QUEUE
 from tests.support.inward_broker import InwardBroker
 
@@ -89,9 +90,10 @@ async def test_no_items_answer_an_empty_array_and_propose_nothing(door: Door) ->
 
 
 async def test_a_call_goes_out_with_what_the_group_needs_to_know(door: Door) -> None:
-    """PU-70, M-41: deadline of 30 s, the lane of pushes, the queue of every item."""
+    """PU-70, M-41: deadline of 30 s, the lane of pushes, the place of every item."""
     await door.push(item(), item(queue="bills"), item())
-    assert door.broker.calls == [(30_000, Lane.PUSHES, (b"orders", b"bills", b"orders"))]
+    orders, bills = place(b"orders", b"Default"), place(b"bills", b"Default")
+    assert door.broker.calls == [(30_000, Lane.PUSHES, (orders, bills, orders))]
 
 
 PAYLOADS = [

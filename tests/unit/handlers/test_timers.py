@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from queen_node.errors import OVERLOADED, STORAGE_FULL, Refused
+from queen_node.places import place
 from queen_node.quotas import Rate
 from tests.support.timer_door import TimerDoor, op, text_of
 
@@ -322,15 +323,16 @@ async def test_a_cancel_whose_answer_was_lost_may_be_sent_again() -> None:
     assert (await door.delete("q/k")).document["status"] == "absent"
 
 
-async def test_queues_that_the_entry_may_append_to_are_told_to_the_broker() -> None:
+async def test_places_that_the_entry_may_append_to_are_told_to_the_broker() -> None:
     """M-41: so that pops waiting there ride in the same entry."""
     door = TimerDoor()
     told: list[tuple[bytes, ...]] = []
     write = door.broker.write
-    async def spy(command: bytes, *, timeout_ms: int, queues: tuple[bytes, ...] = (), **more: object) -> bytes:
-        told.append(queues)
-        return await write(command, timeout_ms=timeout_ms, queues=queues)
+    async def spy(command: bytes, *, timeout_ms: int, places: tuple[bytes, ...] = (), **more: object) -> bytes:
+        told.append(places)
+        return await write(command, timeout_ms=timeout_ms, places=places)
     door.broker.write = spy  # type: ignore[method-assign]
     await door.post(op("a", delayMs=0, queue="y"), op("b", queue="z"), op("c", delayMs=0, queue="x"),
                     op("d", delayMs=-1, queue="x"))
-    assert told == [(b"y", b"x", b"x")]
+    y, x = place(b"y", b"Default"), place(b"x", b"Default")
+    assert told == [(y, x, x)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from queen_node.places import place
 from queen_node.state import queues
 from queen_node.state.keys import CALENDAR, CALENDAR_TIMERS, TIMER, TIMER_PAYLOAD, after
 from queen_node.state.queues import find_queue
 from queen_node.state.rows import QueueOptions
 from queen_node.state.timer_rows import INLINE_PAYLOAD_MAX_BYTES
-from queen_node.state.timers import Verdict, apply_timers, due_figures, due_queues, next_deadline_us
+from queen_node.state.timers import Verdict, apply_timers, due_figures, due_places, next_deadline_us
 from tests.support.timer_state import RULES, START_US, TimerState, cancel, schedule
 
 DAY_MS = 86_400_000
@@ -241,8 +242,9 @@ def test_figures_of_what_is_due() -> None:
     assert due_figures(state.store, state.now_us, 100) == (0, 0)
     assert due_figures(state.store, START_US + 25_000, 100) == (2, 15_000)
     assert due_figures(state.store, START_US + 99_000, 2) == (2, 89_000)
-    assert due_queues(state.store, START_US + 99_000, 100) == {b"x": 2, b"y": 1}
-    assert due_queues(state.store, START_US + 99_000, 1) == {b"x": 1}
+    x, y = place(b"x", b"Default"), place(b"y", b"Default")
+    assert due_places(state.store, START_US + 99_000, 100) == {x: 2, y: 1}
+    assert due_places(state.store, START_US + 99_000, 1) == {x: 1}
     assert state.pending == 3, "looking fires nothing"
 
 

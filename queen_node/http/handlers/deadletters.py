@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from queen_node.answers import read_result
 from queen_node.broker import Broker, Unavailable
 from queen_node.errors import BAD_REQUEST, NO_LEADER, RETRY, TIMEOUT, Refused
-from queen_node.http.handlers.pop import parse_time_us
 from queen_node.http.messages import BadQuery, Request, Response
+from queen_node.http.parameters import parse_time_us, whole_number
 from queen_node.queries import Query, query
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
 OFFSET_MAX = 1_000_000
 EVER_US = (1 << 63) - 1
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _UNAVAILABLE = {"retry": RETRY, "no_leader": NO_LEADER, "timeout": TIMEOUT}
 
 
@@ -35,8 +33,8 @@ class DeadLetterHandlers:
         asked = query(
             Query.DEAD_LETTERS, _name(parameters, "queue"), _name(parameters, "consumerGroup"),
             _name(parameters, "partition"), _time_us(parameters, "from", 0), _time_us(parameters, "to", EVER_US),
-            min(max(_whole(parameters, "limit", LIMIT_DEFAULT), 1), LIMIT_MAX),
-            min(max(_whole(parameters, "offset", 0), 0), OFFSET_MAX))
+            min(max(whole_number(parameters, "limit", BAD_REQUEST, LIMIT_DEFAULT), 1), LIMIT_MAX),
+            min(max(whole_number(parameters, "offset", BAD_REQUEST, 0), 0), OFFSET_MAX))
         try:
             raw = await self._broker.read(asked, timeout_ms=self._timeout_ms)
         except Unavailable as error:
@@ -56,12 +54,3 @@ def _time_us(parameters: Mapping[str, str], name: str, default_us: int) -> int:
     if at_us is None:
         raise Refused(BAD_REQUEST, "must be an ISO-8601 time or epoch milliseconds", field=name, got=text[:64])
     return at_us
-
-
-def _whole(parameters: Mapping[str, str], name: str, default: int) -> int:
-    text = parameters.get(name)
-    if not text:
-        return default
-    if not _WHOLE.fullmatch(text):
-        raise Refused(BAD_REQUEST, "must be a whole number", field=name, got=text[:64])
-    return int(text)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from queen_node import commands
 from queen_node.answers import read_result
@@ -19,6 +17,7 @@ from queen_node.errors import (
     Refused,
 )
 from queen_node.http.messages import BadPath, BadQuery, Request, Response
+from queen_node.http.parameters import parse_time_us, whole_number
 from queen_node.ids import IdMint
 from queen_node.state.claims import PARTITIONS_MAX
 from queen_node.state.groups import MODE_ALL, MODE_NEW, MODE_TIME, QUEUE_MODE
@@ -33,8 +32,6 @@ AUTOPILOT_CHOOSES = 0  # in the command: batch or partitions by the law of PA-41
 
 _NEW_WORDS = frozenset({"new", "new-only", "latest"})
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-_LATEST_MS = 253_402_300_799_999  # the year 9999, as far as ISO-8601 reaches
 
 
 _REFUSAL_OF = {"retry": POP_RETRY, "timeout": POP_TIMEOUT, "no_leader": POP_NO_LEADER}
@@ -114,7 +111,7 @@ class PopHandlers:
 
     def _wait_ms(self, query: Mapping[str, str]) -> int | None:
         """How long a long poll waits; None: it does not (PA-20). A bad `timeout` is refused either way."""
-        timeout_ms = _whole(query, "timeout")
+        timeout_ms = whole_number(query, "timeout", POP_BAD_PARAMETER, None)
         if not _boolean(query, "wait"):
             return None
         return self._wait_default_ms if timeout_ms is None else min(max(timeout_ms, 0), WAIT_MAX_MS)
@@ -135,23 +132,6 @@ class PopHandlers:
         return (MODE_NEW if word in _NEW_WORDS else MODE_ALL), 0
 
 
-def parse_time_us(text: str) -> int | None:
-    """A time that a client wrote, in µs since 1970: ISO-8601, no offset meaning UTC, or epoch milliseconds.
-
-    None when it is neither; a time before 1970 counts as 1970.
-    """
-    if _WHOLE.fullmatch(text):
-        return min(max(int(text), 0), _LATEST_MS) * 1000
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        since_1970 = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    except (ValueError, OverflowError):
-        return None
-    return max((since_1970.days * 86_400 + since_1970.seconds) * 1_000_000 + since_1970.microseconds, 0)
-
-
 def _name(request: Request, part: str) -> bytes:
     """A name in the path."""
     try:
@@ -163,18 +143,9 @@ def _name(request: Request, part: str) -> bytes:
     return name.encode()
 
 
-def _whole(query: Mapping[str, str], name: str) -> int | None:
-    text = query.get(name)
-    if not text:
-        return None
-    if not _WHOLE.fullmatch(text):
-        raise Refused(POP_BAD_PARAMETER, "must be a whole number", field=name, got=text[:64])
-    return int(text)
-
-
 def _positive(query: Mapping[str, str], name: str) -> int | None:
     """A number; none or less counts as absent (PA-1)."""
-    number = _whole(query, name)
+    number = whole_number(query, name, POP_BAD_PARAMETER, None)
     return number if number is not None and number > 0 else None
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from queen_node import answers, commands
 from queen_node.errors import Refused
-from queen_node.http.handlers.pop import PopHandlers, parse_time_us
+from queen_node.http.handlers.pop import PopHandlers
 from queen_node.http.messages import Request, Response, encode
+from queen_node.http.parameters import parse_time_us
 from queen_node.ids import IdMint
 from tests.support.fake_broker import FakeBroker
 

@@ -24,7 +24,7 @@ def main() -> None:
     except config.BadSetting as error:
         print(f"queen: {error}", file=sys.stderr)
         sys.exit(EXIT_BAD_SETTING)
-    set_up_logging(settings.log_level, settings.log_json)
+    set_up_logging(settings.log_level, settings.log_json, server_id=settings.server_id)
     try:
         if not trio.run(run_node, os.environ, settings):
             sys.exit(EXIT_STOPPED)

@@ -28,12 +28,20 @@ _LEVELS = {
 }
 
 
-def set_up_logging(level: str, as_json: bool, stream: TextIO = sys.stderr) -> None:
+def set_up_logging(level: str, as_json: bool, stream: TextIO = sys.stderr, *, server_id: str) -> None:
     """Send log lines from `level` upwards to `stream`, one JSON object a line or as text for people.
+
+    server_id: stands in each line, so that the lines of several nodes can lie in one place (config.md 1).
 
     Lines below the level cost one empty call: structlog replaces the methods of its loggers.
     """
+
+    def name_server(_logger: object, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        line["server"] = server_id
+        return line
+
     shared: list[structlog.typing.Processor] = [
+        name_server,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]

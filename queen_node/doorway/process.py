@@ -96,7 +96,7 @@ def main() -> None:
     """The process. Signals that would end it are blocked since before it began (`children`)."""
     _number, doors, channel, listener = (int(text) for text in sys.argv[1:])
     settings = config.load(os.environ)
-    set_up_logging(settings.log_level, settings.log_json)
+    set_up_logging(settings.log_level, settings.log_json, server_id=settings.server_id)
     take_descriptors(settings.http_connections_max)  # the node has said what there is to say about it
     trio.run(serve, settings, doors, socket.socket(fileno=channel), socket.socket(fileno=listener))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from pathlib import Path
 
 import pytest
 
@@ -170,6 +172,21 @@ def test_a_setting_of_a_later_release_is_accepted_with_a_warning() -> None:
     (line,) = warnings(load(environ), environ)
     assert line == "QUEEN_STORE_SCRUB_EVERY_S, RETENTION_INTERVAL: accepted, without effect in this release"
     assert warnings(load({}), {}) == []
+
+
+def test_a_setting_that_no_code_reads_says_so() -> None:
+    """Of every setting: it is read somewhere, or it stops the boot, or it is warned about."""
+    sources = [path.read_text() for path in Path(config.__file__).parent.rglob("*.py")]
+    for attribute, row in rows().items():
+        is_read = any(re.search(rf"\.{attribute}\b", source) for source in sources)
+        is_told = bool(warnings(Settings(), {row.env: "1"})) or attribute in config._NOT_BUILT
+        assert is_read or is_told, row.env
+
+
+@pytest.mark.parametrize("env", ["QUEEN_KV_READ_RATE", "QUEEN_KV_READ_BURST"])
+def test_the_rate_of_reads_waits_for_the_store_that_it_limits(env: str) -> None:
+    """No call of this release spends a read token (tenancy-auth.md 6: reads of timers cost none)."""
+    assert warnings(load({env: "7"}), {env: "7"}) == [f"{env}: accepted, without effect in this release"]
 
 
 @pytest.mark.parametrize("env", HOOKS_OF_LATER_RELEASES)

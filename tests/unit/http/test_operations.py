@@ -154,10 +154,10 @@ def test_all_handlers_have_their_rows() -> None:
 
 
 def test_log_lines_are_json_from_their_level_on() -> None:
-    """config.md 1: QUEEN_LOG_JSON, LOG_LEVEL."""
+    """config.md 1: QUEEN_LOG_JSON, LOG_LEVEL, QUEEN_SERVER_ID."""
     stream = io.StringIO()
     try:
-        set_up_logging("info", as_json=True, stream=stream)
+        set_up_logging("info", as_json=True, stream=stream, server_id="queen-7")
         log = structlog.get_logger()
         log.debug("not shown")
         try:
@@ -170,13 +170,14 @@ def test_log_lines_are_json_from_their_level_on() -> None:
     event = json.loads(line)
     assert (event["event"], event["level"], event["group"]) == ("became leader", "error", 3)
     assert event["timestamp"].endswith("Z")
+    assert event["server"] == "queen-7"
     assert event["exception"][0]["exc_value"] == "why"
 
 
 def test_log_lines_for_people() -> None:
     stream = io.StringIO()
     try:
-        set_up_logging("warn", as_json=False, stream=stream)
+        set_up_logging("warn", as_json=False, stream=stream, server_id="queen-7")
         log = structlog.get_logger()
         log.info("not shown")
         log.warning("reserved", variable="QUEEN_S3_KEY")
@@ -184,3 +185,4 @@ def test_log_lines_for_people() -> None:
         structlog.reset_defaults()
     (line,) = stream.getvalue().splitlines()
     assert "reserved" in line and "variable=QUEEN_S3_KEY" in line
+    assert "server=queen-7" in line

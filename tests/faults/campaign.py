@@ -7,7 +7,7 @@ it ends.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -77,6 +77,14 @@ class Campaign:
         """SIGKILL now."""
         self.history.outages.append((now_ns(), now_ns()))
         await trio.to_thread.run_sync(self.node.kill)
+
+    async def die_while_starting(self, end: Callable[[], None], *, within_s: float) -> None:
+        """Six starts, each ended by `end` at a random moment of its first `within_s`. The node is down before."""
+        for _ in range(6):
+            self.node.launch()
+            await trio.sleep(self.dice.uniform(0, within_s))
+            if self.node.is_running():
+                await trio.to_thread.run_sync(end)
 
     async def restart(self, extra: Mapping[str, str] | None = None) -> None:
         """Start again on the same folder and port; ends the outage that `kill` (or a death) began."""

@@ -50,11 +50,7 @@ async def test_kill_while_starting(node: NodeProcess, seed: int, again: str) -> 
     async with campaign.load():
         await campaign.world.wait_for_calls(CALLS_A_ROUND_MAX)
         await campaign.kill()
-        for _ in range(6):
-            node.launch()
-            await trio.sleep(campaign.dice.uniform(0, 0.5))
-            if node.is_running():
-                await trio.to_thread.run_sync(node.kill)
+        await campaign.die_while_starting(node.kill, within_s=0.5)
         await campaign.restart()
     await campaign.finish()
 

@@ -72,11 +72,7 @@ async def test_power_cut_while_starting(node: NodeProcess, seed: int, again: str
     async with campaign.load():
         await campaign.world.wait_for_calls(200)
         await _cut_power(campaign)
-        for _ in range(6):
-            node.launch()
-            await trio.sleep(campaign.dice.uniform(0, 0.6))
-            if node.is_running():
-                await trio.to_thread.run_sync(node.cut_power)
+        await campaign.die_while_starting(node.cut_power, within_s=0.6)
         await campaign.restart()
     await campaign.finish()
 

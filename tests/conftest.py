@@ -1,4 +1,4 @@
-"""Options of every campaign: how often, and with which dice.
+"""Options of every campaign: how often, and with which dice; and what holds for every property.
 
     ./scripts/test faults -k kill --rounds 50       a campaign
     ./scripts/test faults --seed 8841027            the same dice again
@@ -9,8 +9,13 @@ from __future__ import annotations
 import secrets
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROUNDS_DEFAULT = 12
+
+# A property that fails because the machine was busy says nothing: no deadline an example, no limit on drawing one.
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no clock")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -118,7 +118,7 @@ steps = st.lists(st.tuples(
     max_size=40)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(steps)
 def test_any_history_reads_like_a_dictionary(history: list[tuple[str, str, int]]) -> None:
     turning, armed, now_us = wheel(), dict[str, int](), START_US

@@ -51,7 +51,7 @@ async def send_and_watch_it_end(client: Client, pieces: list[bytes]) -> bytes:
     return received
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(pieces=st.lists(PIECES, max_size=8), cuts=st.integers(1, 50))
 async def test_any_bytes_end_in_a_closed_connection(pieces: list[bytes], cuts: int) -> None:
     data = b"".join(pieces)

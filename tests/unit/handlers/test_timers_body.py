@@ -285,7 +285,7 @@ def without_ids(call: Call) -> list[object]:
     return [operation[:5] + operation[6:] for operation in call.operations]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(overrides)
 def test_the_quick_reader_and_the_exact_one_agree(changes: list[tuple[str, dict[str, object]]]) -> None:
     """Whatever the quick reader takes, the exact one takes alike; what that one refuses, the quick one never takes."""

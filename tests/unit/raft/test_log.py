@@ -113,7 +113,7 @@ class LogTwin(RuleBasedStateMachine):
 
 
 TestLogTwin = LogTwin.TestCase
-TestLogTwin.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestLogTwin.settings = settings(max_examples=60, stateful_step_count=25)
 
 
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=8), st.integers(1, 400), st.data())

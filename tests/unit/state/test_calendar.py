@@ -131,7 +131,7 @@ actions = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(actions, max_size=60))
 def test_any_history_reads_like_a_sorted_list(history: list[tuple[str, bytes, int]]) -> None:
     engine = MemoryEngine()

@@ -205,4 +205,4 @@ class MessagesOutAgreeWithTheModel(RuleBasedStateMachine):
 
 TestMessagesOut = MessagesOutAgreeWithTheModel.TestCase
 TestMessagesOut.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+    max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))

@@ -85,4 +85,4 @@ class PushesAgreeWithTheModel(RuleBasedStateMachine):
 
 
 TestPushesAgreeWithTheModel = PushesAgreeWithTheModel.TestCase
-TestPushesAgreeWithTheModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPushesAgreeWithTheModel.settings = settings(max_examples=60, stateful_step_count=30)

@@ -172,7 +172,7 @@ class TestChangedDelays:
 
 
 @pytest.mark.usefixtures("small_heads")
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(operations=st.lists(st.tuples(
     st.sampled_from(["push", "pop", "ack", "wait", "delay"]), st.integers(0, 11), st.booleans()), max_size=60))
 def test_what_is_kept_in_memory_decides_nothing(operations: list[tuple[str, int, bool]]) -> None:

@@ -163,7 +163,7 @@ class Run:
             assert books.ended.get(name, 0) + (name in books.pending) == created, "the books of W10"
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(histories)
 def test_any_history_keeps_the_books(history: list[tuple[object, ...]]) -> None:
     """G-M1 to G-M8 and TM-54 on histories of schedules, reschedules, cancels, fires, refusals, pauses and restarts."""

@@ -33,7 +33,7 @@ def walk(view: Engine, direction: str, low: bytes, high: bytes) -> list[Pair]:
 
 
 @given(STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_twin_is_equal_to_rocksdb(steps: list[tuple[str, object]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         rocks, twin = RocksEngine(Path(directory)), MemoryEngine()

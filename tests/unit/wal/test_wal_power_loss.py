@@ -91,7 +91,7 @@ def must_hold_some_prefix(disk: FakeDisk, model: Model, batch: list[GroupWrite])
     raise failures[0]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(st.integers(0, 2**32), st.integers(6, 500), st.booleans(), st.sampled_from(["none", "some", "all", "garbage"]))
 def test_power_loss_at_any_step(seed: int, stop_at: int, names_kept: bool, survivors: str) -> None:
     """M-12, CL-114, CL-120, CL-121, CL-122: also between the steps that begin, seal and remove segments."""

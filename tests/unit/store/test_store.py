@@ -100,6 +100,19 @@ def test_young_rows_are_what_the_store_holds(steps: list[tuple[str, bytes, bytes
                 assert sum(len(young) + 150 for young in half.values()) <= kept_bytes + 190
 
 
+def test_the_digest_does_not_tell_when_a_scan_was_made() -> None:
+    """M-81: whether an entry scans at all may depend on what a node remembers. What it writes counts, nothing else."""
+    stores = Store(MemoryEngine(), life=1), Store(MemoryEngine(), life=1)
+    for store in stores:
+        store.put_row(b"k2", CountersRow())
+        if store is stores[1]:
+            store.scan(b"k", b"l", 9)
+        store.put(b"k1", b"1")
+        store.put_row(b"k2", CountersRow(next_queue_id=7))
+        store.commit(index=1, term=1, stamp_us=1)
+    assert stores[0].meta == stores[1].meta
+
+
 class BusyOnce(MemoryEngine):
     """Refuses one write, as RocksDB does where it would have stalled."""
 

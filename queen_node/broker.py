@@ -25,7 +25,8 @@ class Unavailable(Exception):
 class Broker(Protocol):
     """The way from a door to the group that decides (the pipeline implements it).
 
-    A result is `answers.result(...)`. Every method raises Unavailable at its deadline or when nobody leads.
+    A write is answered with its packed answer (`answers.pack`), a read with `answers.result(...)`. Every method raises
+    Unavailable at its deadline or when nobody leads.
     """
 
     async def write(
@@ -54,8 +55,8 @@ class Broker(Protocol):
     ) -> bytes:
         """Pop, now or when something can be delivered. `wait_ms` None: try once (PA-20).
 
-        An empty answer is status 204. When `client_gone` returns first, the pop is withdrawn: nothing stays claimed
-        for it (PA-23).
+        Nothing to deliver: `answers.NOTHING`. When `client_gone` returns first, the pop is withdrawn: nothing stays
+        claimed for it (PA-23).
         """
         ...
 

@@ -8,16 +8,11 @@ carries out; a simulation drives the same code. Consensus itself is `raft.group.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from queen_node import answers, commands
-from queen_node.answers import consume as consume_answers
-from queen_node.answers import push as push_answers
-from queen_node.answers import timers as timer_answers
+from queen_node import commands
+from queen_node.answers import NOTHING, pack
 from queen_node.broker import Lane, Unavailable
-from queen_node.commands import Kind
 from queen_node.parked_pops import WOKEN_BY_TIME_MAX, ParkedPops, Reader, WaitingPop
 from queen_node.places import queue_and_partition
 from queen_node.slots import ResultSlot
@@ -29,15 +24,6 @@ from raft.invariants import must
 
 ENTRIES_UNWRITTEN_MAX = 1  # while one write is under way the next batch gathers: more would only make entries smaller
 RIDERS_MAX = 64  # pops that ride behind the pushes of one entry (M-41)
-NOTHING = answers.result(204)
-
-RENDERERS: dict[int, Callable[[Any], bytes]] = {
-    Kind.PUSH: push_answers.render_push,
-    Kind.CONFIGURE: push_answers.render_configure,
-    Kind.TIMERS: timer_answers.render_timers,
-    Kind.ACK: consume_answers.render_ack,
-    Kind.EXTEND: consume_answers.render_extend,
-}
 
 
 class Pending:
@@ -340,10 +326,10 @@ class Group:
             flight = flights.popleft()
             must(flight.index == application.index, "an entry of ours was never applied", ours=flight.index)
         if flight is not None and flight.term == application.term:
-            for (_, kind, answer), waiter in zip(results, flight.waiters, strict=True):
+            for (_, _, answer), waiter in zip(results, flight.waiters, strict=True):
                 if isinstance(waiter, Pending):
                     if not waiter.slot.answered:
-                        waiter.slot.answer(RENDERERS[kind](answer))
+                        waiter.slot.answer(pack(answer))
                 elif waiter is not None:
                     self._answer_pop(waiter, answer, now_us)
             if flight.fires:
@@ -370,7 +356,7 @@ class Group:
                 self._hand_backs.append(pop.lease_id)
                 pop.slot.answer(NOTHING)
             else:
-                pop.slot.answer(consume_answers.render_pop(answer))
+                pop.slot.answer(pack(answer))
             return
         if pop.gone:
             pop.slot.answer(NOTHING)

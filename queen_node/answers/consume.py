@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
-from queen_node.answers import result
+from queen_node.answers import Rendered, result
 from queen_node.commands import PayloadFlag
 from queen_node.ids import uuid_text
 from queen_node.state.claims import Claim
 from queen_node.state.consume import Popped
 from queen_node.state.keys import DEAD_LETTER, QUEUE, after, u64
+from queen_node.state.leases import Extended
 from queen_node.state.messages import unpack
 from queen_node.state.rows import DeadLetterRow, QueueRow
 from queen_node.state.store import CommittedStore
@@ -48,13 +49,18 @@ ERROR_TEXTS = {
 }
 
 _json = msgspec.json.Encoder().encode
+_popped = msgspec.msgpack.Decoder(Popped).decode
+_acked = msgspec.msgpack.Decoder(list[tuple[bytes, int, bool]]).decode  # acks.Acked; a plain tuple costs less
+_extended = msgspec.msgpack.Decoder(Extended).decode
 _queue_row = msgspec.msgpack.Decoder(QueueRow).decode
 _dead_letter_row = msgspec.msgpack.Decoder(DeadLetterRow).decode
 
 
-def render_pop(answer: Any) -> bytes:
-    """The result of a pop that delivers: 200 with its messages (PA-5)."""
-    popped: Popped = answer
+def render_pop(raw: bytes) -> Rendered:
+    """Of a pop: 204, or 200 with its messages (PA-5)."""
+    if not raw:
+        return 204, b""
+    popped = _popped(raw)
     queue, group = _json(popped.queue.decode()), _json(popped.group.decode())
     lease = b'"%b"' % (uuid_text(popped.lease_id).encode() if popped.lease_id else b"")
     messages: list[bytes] = []
@@ -64,13 +70,13 @@ def render_pop(answer: Any) -> bytes:
     autopilot = b""
     if popped.autopilot is not None:
         autopilot = b',"autopilot":{"partitions":%d,"batch":%d,"waitMs":%d}' % popped.autopilot
-    return result(200, (
+    return 200, (
         b'{"success":true,"queue":%b,"partition":%b,"partitionId":"%d","leaseId":%b,"consumerGroup":%b,"messages":[%b],'
         b'"partitionsClaimed":%d%b}'
     ) % (
         queue, _json(first.partition.decode()), first.partition_id, lease, group, b",".join(messages),
         len(popped.claims), autopilot,
-    ))
+    )
 
 
 def _render_claim(messages: list[bytes], claim: Claim, queue: bytes, lease: bytes, group: bytes) -> None:
@@ -92,12 +98,12 @@ def _render_claim(messages: list[bytes], claim: Claim, queue: bytes, lease: byte
             ))
 
 
-def render_ack(answer: Any) -> bytes:
-    """The result of an ack: 200 and one object per item, in order (PA-45)."""
-    return result(200, b"[%b]" % b",".join([
+def render_ack(raw: bytes) -> Rendered:
+    """Of an ack: 200 and one object per item, in order (PA-45)."""
+    return 200, b"[%b]" % b",".join([
         b'{"index":%d,"transactionId":%b,%b' % (index, _json(transaction_id.decode()), _verdict(verdict, released))
-        for index, (transaction_id, verdict, released) in enumerate(answer)
-    ]))
+        for index, (transaction_id, verdict, released) in enumerate(_acked(raw))
+    ])
 
 
 @lru_cache(maxsize=64)  # there are no more verdicts than that
@@ -115,10 +121,10 @@ def _verdict(verdict: int, released: bool) -> bytes:
     return _json(document)[1:]
 
 
-def render_extend(answer: Any) -> bytes:
-    """The result of an extension: always 200 (PA-37)."""
-    lease_id, renewed, new_expires_us = answer
-    return result(200, extended(uuid_text(lease_id), renewed, new_expires_us))
+def render_extend(raw: bytes) -> Rendered:
+    """Of an extension: always 200 (PA-37)."""
+    lease_id, renewed, new_expires_us = _extended(raw)
+    return 200, extended(uuid_text(lease_id), renewed, new_expires_us)
 
 
 def extended(lease_id: str, renewed: int, new_expires_us: int | None) -> bytes:

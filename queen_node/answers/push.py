@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import msgspec
 
-from queen_node.answers import result
+from queen_node.answers import Rendered
 from queen_node.errors import ENCRYPTION_KEY_MISSING, Refused
 from queen_node.ids import uuid_text
-from queen_node.state.push import PUSHED, PushAnswer
+from queen_node.state.push import PushAnswer
 from queen_node.state.queues import ConfigureAnswer
 
 QUEUED, DUPLICATE = "queued", "duplicate"
@@ -26,12 +24,16 @@ class PushResult(msgspec.Struct, gc=False):
     offset: int
 
 
-def render_push(answer: tuple[Any, ...] | None) -> bytes:
-    """One object an item, in order; or the refusal of the whole call (PU-71)."""
-    kind, placed = cast(PushAnswer, answer)
-    if kind != PUSHED or isinstance(placed, bytes):
-        refused = Refused(ENCRYPTION_KEY_MISSING, field=cast(bytes, placed).decode())
-        return result(refused.refusal.status, refused.body())
+def render_push(raw: bytes) -> Rendered:
+    """One object an item, in order. Raises Refused."""
+    return 201, _encode(push_results(raw))
+
+
+def push_results(raw: bytes) -> list[PushResult]:
+    """The packed answer of a push, an object an item. Raises Refused: the whole call was (PU-71)."""
+    placed = _answer(raw)
+    if isinstance(placed, bytes):
+        raise Refused(ENCRYPTION_KEY_MISSING, field=placed.decode())
     queue = name = None
     results = []
     # Structs filled by position and encoded in one call: 0.63 µs an item, against 0.79 for dicts and 0.82 for text
@@ -41,13 +43,13 @@ def render_push(answer: tuple[Any, ...] | None) -> bytes:
             queue, name = queue_name, queue_name.decode()
         results.append(PushResult(
             index, uuid_text(message_id), transaction_id.decode(), name, DUPLICATE if duplicate else QUEUED, offset))
-    return result(201, _encode(results))
+    return results
 
 
-def render_configure(answer: tuple[Any, ...] | None) -> bytes:
+def render_configure(raw: bytes) -> Rendered:
     """The queue as it now stands, with every option (QU-3)."""
-    uuid, queue, namespace, task, options = cast(ConfigureAnswer, answer)
-    return result(200, _encode({
+    uuid, queue, namespace, task, options = _configured(raw)
+    return 200, _encode({
         "configured": True,
         "queueId": uuid_text(uuid),
         "partitionId": None,  # configuring makes no partition
@@ -56,7 +58,7 @@ def render_configure(answer: tuple[Any, ...] | None) -> bytes:
         "task": task.decode(),
         "storage": "segments",
         "options": {wire_name(name): value for name, value in options},
-    }))
+    })
 
 
 def wire_name(field: str) -> str:
@@ -65,4 +67,6 @@ def wire_name(field: str) -> str:
     return first + "".join(part.capitalize() for part in rest)
 
 
+_answer = msgspec.msgpack.Decoder(PushAnswer).decode
+_configured = msgspec.msgpack.Decoder(ConfigureAnswer).decode
 _encode = msgspec.json.Encoder().encode

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from queen_node import errors
-from queen_node.answers import result
+from queen_node.answers import Rendered, result
 from queen_node.ids import uuid_text
 from queen_node.state.keys import TIMER, after, named
 from queen_node.state.store import CommittedStore
@@ -76,19 +76,20 @@ class _Page(msgspec.Struct):
     nextAfter: str | None
 
 
+_answer = msgspec.msgpack.Decoder(TimersAnswer).decode
 _STATUS = {verdict: verdict.name.lower() for verdict in Verdict}
 _NOT_FOUND = result(200, b'{"found":false}')
 
 
-def render_timers(answer: TimersAnswer) -> bytes:
-    """The result of a TIMERS command (TM-16); the bare object for the DELETE route (TM-30)."""
-    one, results = answer
+def render_timers(raw: bytes) -> Rendered:
+    """Of a TIMERS command (TM-16); the bare object for the DELETE route (TM-30)."""
+    one, results = _answer(raw)
     if isinstance(results, int):
         refused = errors.Refused(errors.TIMERS_KEY_MISSING, operation=results)
-        return result(refused.refusal.status, refused.body())
+        return refused.refusal.status, refused.body()
     if one:
-        return result(200, _encode(_operation(results[0])))
-    return result(200, b'{"results":' + _encode([_operation(each) for each in results]) + b"}")
+        return 200, _encode(_operation(results[0]))
+    return 200, b'{"results":' + _encode([_operation(each) for each in results]) + b"}"
 
 
 def _operation(operation_result: OperationResult) -> _Scheduled | _Cancelled:

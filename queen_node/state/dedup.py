@@ -24,9 +24,19 @@ encode_row = msgspec.msgpack.Encoder().encode
 decode_row = msgspec.msgpack.Decoder(MessageIdRow).decode
 
 
+def id_stem(partition_id: int) -> bytes:
+    """Behind it stands the hash of each transaction id that a partition remembers."""
+    return MESSAGE_ID + u64(partition_id)
+
+
+def hash_of(transaction_id: bytes) -> bytes:
+    """What stands for a transaction id (PU-57)."""
+    return blake2b(transaction_id, digest_size=HASH_BYTES).digest()
+
+
 def id_key(partition_id: int, transaction_id: bytes) -> bytes:
     """Where a partition remembers a transaction id."""
-    return MESSAGE_ID + u64(partition_id) + blake2b(transaction_id, digest_size=HASH_BYTES).digest()
+    return id_stem(partition_id) + hash_of(transaction_id)
 
 
 def lowest(store: Store, key: bytes) -> MessageIdRow | None:

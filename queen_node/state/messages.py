@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from queen_node.state.keys import MESSAGE, two_u64
+from queen_node.state.keys import MESSAGE, two_u64, u64
 
 _HEAD = struct.Struct(">BQ16sH")
 
@@ -29,6 +29,11 @@ class Message(NamedTuple):
     payload_flags: int
     trace_id: bytes | None
     producer_sub: bytes | None
+
+
+def message_stem(partition_id: int) -> bytes:
+    """Behind it stands the offset of each message of a partition."""
+    return MESSAGE + u64(partition_id)
 
 
 def message_key(partition_id: int, offset: int) -> bytes:

@@ -1,6 +1,6 @@
 """Messages in: the one append path, pushes, and the forgetting of message ids whose time is over (push.md).
 
-A push, a fired timer, a transaction and a replay all append with `append`, so that all of them check for duplicates,
+A push, a fired timer, a transaction and a replay all append with `Appender`, so that all of them check for duplicates,
 number, file and wake alike (PU-30, PU-58).
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from queen_node.state import calendar, dedup
 from queen_node.state.keys import CALENDAR_MESSAGE_IDS, PARTITION, read_u64, u64
-from queen_node.state.messages import created_at_us_of, message_key, pack, transaction_id_of
+from queen_node.state.messages import created_at_us_of, message_key, message_stem, pack, transaction_id_of
 from queen_node.state.queues import destination, find_queue, partition_of_id, takes_no_clear_text
 from queen_node.state.rows import MessageIdRow, PartitionRow, QueueRow
 from queen_node.state.step import Step
@@ -31,57 +31,110 @@ FORGET_VISIT_AT_EARLIEST_US = 60 * SECOND_US
 # What is answered for one item: (message id, transaction id, queue, whether it is a duplicate, offset); of a duplicate,
 # message id and offset are the original's.
 Placed = tuple[bytes, bytes, bytes, bool, int]
-PUSHED = 0
-TAKES_NO_CLEAR_TEXT = 1
-# (PUSHED, [Placed, …]) or (TAKES_NO_CLEAR_TEXT, name of the queue)
-PushAnswer = tuple[int, list[Placed]] | tuple[int, bytes]
+PushAnswer = list[Placed] | bytes  # or the name of the queue that takes no clear text
 
 
-def append(
-    step: Step,
-    queue: QueueRow,
-    partition: PartitionRow,
-    transaction_id: bytes,
-    message_id: bytes,
-    payload: bytes,
-    payload_flags: int = 0,
-    trace_id: bytes | None = None,
-    producer_sub: bytes | None = None,
-) -> tuple[int, bytes | None]:
-    """Append one message unless its transaction id is inside the partition's dedup window.
+class _Tail:
+    """Where a partition's next message goes, with the shared rows; looked up once a command."""
 
-    queue, partition: the shared rows that `destination` returns. Returns (offset, None) when appended; for a duplicate
-    the original's (offset, message id), and nothing was written (PU-53). Check and append are one step (PU-54).
+    __slots__ = ("appended", "firsts", "id_stem", "message_stem", "partition", "queue", "window_us")
+
+    def __init__(self, queue: QueueRow, partition: PartitionRow) -> None:
+        self.queue, self.partition = queue, partition
+        self.window_us = queue.options.dedup_window_seconds * SECOND_US
+        self.id_stem, self.message_stem = dedup.id_stem(partition.partition_id), message_stem(partition.partition_id)
+        # Ids of this command where the window is 0, which switches the check off (PU-51); elsewhere the store knows.
+        self.firsts: dict[bytes, tuple[int, bytes]] = {}
+        self.appended = 0
+
+
+class Appender:
+    """The one append path, for what one command appends: pushes, fired timers (PU-30, PU-58).
+
+    Rows that do not belong to a message are written once, by `finish`, however many messages there were.
     """
-    store, now_us, partition_id = step.store, step.now_us, partition.partition_id
-    offset = partition.next_offset
-    row = MessageIdRow(offset, now_us, message_id)
-    id_key = dedup.id_key(partition_id, transaction_id)
-    known = store.get(id_key)
-    if known is None:
-        store.put(id_key, dedup.encode_row(row))
-    else:
-        first = dedup.decode_row(known)
-        window_s = queue.options.dedup_window_seconds
-        if window_s:  # 0 switches the check off (PU-51)
-            original = dedup.oldest_inside(store, id_key, first, now_us - window_s * SECOND_US, offset)
+
+    __slots__ = ("_step", "_tails")
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._tails: dict[tuple[bytes, bytes], _Tail] = {}
+
+    def append(
+        self,
+        queue_name: bytes,
+        partition_name: bytes,
+        transaction_id: bytes,
+        message_id: bytes,
+        payload: bytes,
+        payload_flags: int = 0,
+        trace_id: bytes | None = None,
+        producer_sub: bytes | None = None,
+    ) -> tuple[int, bytes | None]:
+        """Append one message unless its transaction id is inside the partition's dedup window.
+
+        Queue and partition are made when missing. Returns (offset, None) when appended; for a duplicate the original's
+        (offset, message id), and nothing was written (PU-53). Check and append are one step (PU-54).
+        """
+        tail = self._tails.get((queue_name, partition_name))
+        if tail is None:
+            tail = self._tails[queue_name, partition_name] = _Tail(
+                *destination(self._step, queue_name, partition_name))
+        step, partition = self._step, tail.partition
+        store, now_us, offset = step.store, step.now_us, partition.next_offset
+        id_key = tail.id_stem + dedup.hash_of(transaction_id)
+        known = store.get(id_key)
+        if known is None and tail.window_us:
+            store.put(id_key, dedup.encode_row(MessageIdRow(offset, now_us, message_id)))
+        else:
+            original = self._original(tail, transaction_id, id_key, known, MessageIdRow(offset, now_us, message_id))
             if original is not None:
                 step.tally.duplicates += 1
+                return original
+        store.put_young(
+            tail.message_stem + u64(offset),
+            pack(now_us, message_id, transaction_id, payload, payload_flags, trace_id, producer_sub),
+        )
+        partition.next_offset = offset + 1
+        tail.appended += 1
+        return offset, None
+
+    def finish(self) -> None:
+        """Write what the messages of this command changed beside themselves. Nothing may be appended after it."""
+        step = self._step
+        for tail in self._tails.values():
+            if not tail.appended:
+                continue
+            queue, partition = tail.queue, tail.partition
+            partition.last_write_us = step.now_us
+            if not partition.ids_deadline_us:
+                _visit_at(step, partition, step.now_us + max(_kept_us(queue), FORGET_VISIT_AT_EARLIEST_US) + 1)
+            step.store.put_row(PARTITION + u64(partition.partition_id), partition)
+            step.touched[partition.partition_id] = (queue, partition)
+            step.tally.pushed += tail.appended
+            step.wake(queue.name, tail.appended)
+
+    def _original(
+        self, tail: _Tail, transaction_id: bytes, id_key: bytes, known: bytes | None, row: MessageIdRow,
+    ) -> tuple[int, bytes] | None:
+        """What a message would repeat; if nothing, its id is remembered. known: the stored row of the id."""
+        store = self._step.store
+        if not tail.window_us:
+            twin = tail.firsts.get(transaction_id)
+            if twin is not None:  # the first of a call wins, whatever the window (PU-52)
+                return twin
+            tail.firsts[transaction_id] = row.offset, row.message_id
+        if known is None:
+            store.put(id_key, dedup.encode_row(row))
+            return None
+        first = dedup.decode_row(known)
+        if tail.window_us:
+            oldest_us = row.created_at_us - tail.window_us
+            original = dedup.oldest_inside(store, id_key, first, oldest_us, row.offset)
+            if original is not None:
                 return original.offset, original.message_id
         dedup.remember_again(store, id_key, first, row)
-    store.put_young(
-        message_key(partition_id, offset),
-        pack(now_us, message_id, transaction_id, payload, payload_flags, trace_id, producer_sub),
-    )
-    partition.next_offset = offset + 1
-    partition.last_write_us = now_us
-    if not partition.ids_deadline_us:
-        _visit_at(step, partition, now_us + max(_kept_us(queue), FORGET_VISIT_AT_EARLIEST_US) + 1)
-    store.put_row(PARTITION + u64(partition_id), partition)
-    step.touched[partition_id] = (queue, partition)
-    step.tally.pushed += 1
-    step.wake(queue.name, 1)
-    return offset, None
+        return None
 
 
 def apply_push(step: Step, command: list[Any]) -> PushAnswer:
@@ -89,31 +142,19 @@ def apply_push(step: Step, command: list[Any]) -> PushAnswer:
     items: Sequence[Sequence[Any]] = command[2]
     refused = _first_in_clear(step.store, items)
     if refused is not None:
-        return TAKES_NO_CLEAR_TEXT, refused
-    places: dict[tuple[bytes, bytes], tuple[QueueRow, PartitionRow]] = {}
-    seen: dict[tuple[int, bytes], tuple[bytes, int]] = {}  # used where the window is 0: elsewhere the store knows
+        return refused
+    appender = Appender(step)
+    append = appender.append
     placed: list[Placed] = []
     for queue_name, partition_name, transaction_id, message_id, payload, flags, trace_id, producer_sub in items:
-        place = places.get((queue_name, partition_name))
-        if place is None:
-            place = places[queue_name, partition_name] = destination(step, queue_name, partition_name)
-        queue, partition = place
-        unchecked = not queue.options.dedup_window_seconds
-        if unchecked:
-            twin = seen.get((partition.partition_id, transaction_id))
-            if twin is not None:  # the first of a call wins, whatever the window (PU-52)
-                step.tally.duplicates += 1
-                placed.append((twin[0], transaction_id, queue_name, True, twin[1]))
-                continue
         offset, original = append(
-            step, queue, partition, transaction_id, message_id, payload, flags, trace_id, producer_sub)
-        if unchecked:
-            seen[partition.partition_id, transaction_id] = message_id, offset
+            queue_name, partition_name, transaction_id, message_id, payload, flags, trace_id, producer_sub)
         if original is None:
             placed.append((message_id, transaction_id, queue_name, False, offset))
         else:
             placed.append((original, transaction_id, queue_name, True, offset))
-    return PUSHED, placed
+    appender.finish()
+    return placed
 
 
 def apply_forget_ids(step: Step, command: list[Any]) -> tuple[int, bool]:

@@ -14,7 +14,6 @@ from queen_node.commands import RulesOfFire, TimerOp
 from queen_node.places import place
 from queen_node.state import calendar, deadletters, push, queues
 from queen_node.state.keys import CALENDAR, CALENDAR_TIMERS, COUNTERS, two_u64
-from queen_node.state.rows import PartitionRow, QueueRow
 from queen_node.state.step import Step
 from queen_node.state.store import CommittedStore, Store
 from queen_node.state.timer_rows import (
@@ -54,39 +53,17 @@ TimersAnswer = tuple[bool, list[OperationResult] | int]
 CONTRACT_RULES = RulesOfFire()  # for due schedules whose command brings no rules of its own
 
 
-class _Appender:
-    """Appends fired messages: looks each destination up once, and knows what one command has appended."""
-
-    __slots__ = ("_appended", "_places", "_step")
-
-    def __init__(self, step: Step) -> None:
-        self._step = step
-        self._places: dict[tuple[bytes, bytes], tuple[QueueRow, PartitionRow]] = {}
-        self._appended: set[tuple[int, bytes]] = set()  # where the window is 0: elsewhere the store knows
-
-    def append(self, timer: Timer) -> None:
-        """Append the message of a timer, unless its txn is inside the partition's dedup window (TM-51)."""
-        step, name = self._step, (timer.queue, timer.partition)
-        tally = step.tally
-        tally.fire_lag_us.append(step.now_us - timer.deliver_at_us)
-        place = self._places.get(name)
-        if place is None:
-            place = self._places[name] = queues.destination(step, timer.queue, timer.partition)
-        queue, partition = place
-        if not queue.options.dedup_window_seconds:
-            twin = (partition.partition_id, timer.txn)
-            if twin in self._appended:  # two due timers with one txn are one message, whatever the window
-                tally.duplicates += 1
-                tally.timer_duplicates += 1
-                return
-            self._appended.add(twin)
-        _offset, original = push.append(
-            step, queue, partition, transaction_id=timer.txn, message_id=timer.message_id, payload=timer.payload,
-            payload_flags=timer.payload_flags, trace_id=None, producer_sub=timer.producer_sub)
-        if original is None:
-            tally.fired += 1
-        else:
-            tally.timer_duplicates += 1
+def _append(step: Step, appender: push.Appender, timer: Timer) -> None:
+    """Append the message of a timer, unless its txn is inside the partition's dedup window (TM-51)."""
+    tally = step.tally
+    tally.fire_lag_us.append(step.now_us - timer.deliver_at_us)
+    _offset, original = appender.append(
+        timer.queue, timer.partition, timer.txn, timer.message_id, timer.payload, timer.payload_flags, None,
+        timer.producer_sub)
+    if original is None:
+        tally.fired += 1
+    else:
+        tally.timer_duplicates += 1
 
 
 def apply_timers(step: Step, command: Sequence[Any]) -> TimersAnswer:
@@ -96,7 +73,7 @@ def apply_timers(step: Step, command: Sequence[Any]) -> TimersAnswer:
     if in_clear is not None:
         return one, in_clear
     rules = (RulesOfFire(*more[0]) if more else CONTRACT_RULES) if firing else None
-    appender = _Appender(step)
+    appender = push.Appender(step)
     results: list[OperationResult] = []
     change = 0
     for operation in operations:
@@ -107,12 +84,13 @@ def apply_timers(step: Step, command: Sequence[Any]) -> TimersAnswer:
             result, added = _schedule(step, appender, operation, rules)
             change += added
         results.append(result)
+    appender.finish()
     _count(step.store, change)
     return one, results
 
 
 def _schedule(
-    step: Step, appender: _Appender, operation: Operation, rules: RulesOfFire | None,
+    step: Step, appender: push.Appender, operation: Operation, rules: RulesOfFire | None,
 ) -> tuple[OperationResult, int]:
     """Schedule, replacing what is pending under the key (TM-12, TM-53): (result, by how much more is pending).
 
@@ -135,7 +113,7 @@ def _schedule(
                       deliver_at_us)
         refusal = _refusal(queue, rules)
         if refusal is None:
-            appender.append(timer)
+            _append(step, appender, timer)
         elif _keep_refused(step, timer, sequence, created_at_us, refusal, rules):
             return result, 1 - was_pending
         return result, -was_pending
@@ -166,7 +144,7 @@ def apply_fire(step: Step, command: Sequence[Any]) -> tuple[bool]:
     """
     _kind, _request_id, at_most, max_bytes, *settings = command
     rules = RulesOfFire(*settings)
-    store, appender = step.store, _Appender(step)
+    store, appender = step.store, push.Appender(step)
     due = calendar.due(store, CALENDAR_TIMERS, step.now_us, at_most + 1)
     taken, taken_bytes, gone = 0, 0, 0
     for at_us, sequence, row in due[:at_most]:
@@ -183,13 +161,14 @@ def apply_fire(step: Step, command: Sequence[Any]) -> tuple[bool]:
             store.delete(payload_key(own_key))
         refusal = _refusal(timer.queue, rules)
         if refusal is None:
-            appender.append(timer)
+            _append(step, appender, timer)
         else:
             created_at_us = read_place(_stored(store.get, own_key)).created_at_us
             if _keep_refused(step, timer, sequence, created_at_us, refusal, rules):
                 continue
         store.delete(own_key)
         gone += 1
+    appender.finish()
     _count(store, -gone)
     more = taken < len(due)
     if taken:

@@ -12,7 +12,9 @@ import trio
 import trio.testing
 
 from queen_node import commands
-from queen_node.answers import read_result
+from queen_node.answers import NOTHING, read_result
+from queen_node.answers.push import push_results
+from queen_node.answers.timers import render_timers
 from queen_node.applier import Applier
 from queen_node.broker import Lane, Unavailable
 from queen_node.commands import PayloadFlag
@@ -86,10 +88,11 @@ class Parts:
             storage_full=lambda: False, store_full=lambda: False, jitter=lambda: 0.5)
 
     async def push(self, *bodies: bytes, timeout_ms: int = 5000) -> int:
+        """How many were answered."""
         items = [(b"q", b"Default", body, IDS.uuid7(), b"1", PayloadFlag.JSON, None, None) for body in bodies]
         raw = await self.pipeline.write(
             commands.push(IDS.request_id(), items), timeout_ms=timeout_ms, lane=Lane.PUSHES, places=(b"q",))
-        return read_result(raw)[0]
+        return len(push_results(raw))
 
 
 @asynccontextmanager
@@ -126,7 +129,7 @@ async def test_a_busy_store_delays_and_loses_nothing(autojump_clock: trio.testin
     async with running(engine) as parts:
         engine.refusals = 3
         began_s = trio.current_time()
-        assert await parts.push(b"1") == 201
+        assert await parts.push(b"1") == 1
         assert trio.current_time() - began_s >= 3 * 0.005
         assert engine.refusals == 0
 
@@ -167,7 +170,7 @@ async def test_an_entry_that_cannot_be_applied_stops_the_group_and_not_the_node(
     """README 22: its callers get 503, later calls too; the poison line names entry and reason."""
     engine = Broken()
     async with running(engine) as parts:
-        assert await parts.push(b"1") == 201
+        assert await parts.push(b"1") == 1
         engine.is_broken = True
         for _ in range(2):
             with pytest.raises(Unavailable) as refused:
@@ -202,7 +205,7 @@ async def test_a_full_inbox_holds_its_senders_and_then_refuses_them(autojump_clo
         for number in range(4):
             parts.actor.inbox.put((Lane.PUSHES, _pending(b"%d" % number)))
         assert parts.actor.inbox.full
-        assert await parts.push(b"waits") == 201
+        assert await parts.push(b"waits") == 1
         assert parts.actor.inbox.peak >= 4
 
 
@@ -236,21 +239,21 @@ async def test_a_poll_whose_client_leaves_is_withdrawn() -> None:
                 raw = await parts.pipeline.pop(
                     command, lease_id=lease_id, queue=b"q", group=b"__QUEUE_MODE__", partition=None, wait_ms=60_000,
                     client_gone=gone.wait)
-                assert read_result(raw) == (204, b"")
+                assert raw == NOTHING
 
             nursery.start_soon(poll)
             await trio.testing.wait_all_tasks_blocked()
             assert len(parts.actor.group.pops) == 1
             gone.set()
         assert len(parts.actor.group.pops) == 0
-        assert await parts.push(b"1") == 201
+        assert await parts.push(b"1") == 1
         assert parts.actor.group.machine.store.counters().leases_live == 0
 
 
 async def test_a_log_that_failed_stops_the_group_and_nothing_else() -> None:
     """CL-126: the actor lives on to refuse, whether its own proposal finds out first or the node tells it."""
     async with running() as parts:
-        assert await parts.push(b"1") == 201
+        assert await parts.push(b"1") == 1
         parts.disk.has_failed = True
         with pytest.raises(Unavailable, match="retry"):
             await parts.push(b"2")
@@ -301,6 +304,6 @@ async def test_a_read_beside_writes_sees_what_was_answered_before_it() -> None:
             operation = (0, b"q", key, 60_000, b"t", IDS.uuid7(), b"1", 0, b"Default", None)
             command = commands.timers(IDS.request_id(), [operation], firing=True)
             raw = await parts.pipeline.write(command, timeout_ms=5000)
-            assert read_result(raw)[0] == 200
+            assert render_timers(raw)[0] == 200
             status, body = read_result(await parts.pipeline.read(query(Query.TIMER_PEEK, b"q", key), timeout_ms=5000))
             assert status == 200 and b'"found":true' in body

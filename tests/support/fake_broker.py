@@ -6,24 +6,14 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import cbor2
 
-from queen_node import answers, commands, queries
-from queen_node.answers import consume as consume_answers
-from queen_node.answers import push as push_answers
-from queen_node.answers import timers as timer_answers
+from queen_node import commands, queries
+from queen_node.answers import NOTHING, pack
 from queen_node.broker import Lane, Unavailable
-from queen_node.commands import Kind
 from queen_node.state import consume
 from queen_node.state.machine import Answer, Machine
 from queen_node.state.store import Store
 from tests.support.memory_engine import MemoryEngine
 
-RENDERERS: dict[int, Callable[[Answer], bytes]] = {
-    Kind.PUSH: push_answers.render_push,
-    Kind.CONFIGURE: push_answers.render_configure,
-    Kind.TIMERS: timer_answers.render_timers,
-    Kind.ACK: consume_answers.render_ack,
-    Kind.EXTEND: consume_answers.render_extend,
-}
 FIRE = commands.fire(at_most=256, max_bytes=4 << 20, rules=commands.RulesOfFire())
 
 
@@ -63,15 +53,14 @@ class FakeBroker:
     async def write(
         self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
     ) -> bytes:
-        """Apply the command and render its answer."""
-        decoded = cbor2.loads(command)
-        self.writes.append(decoded)
+        """Apply the command and pack its answer."""
+        self.writes.append(cbor2.loads(command))
         self.lanes.append(lane)
         self.timeouts_ms.append(timeout_ms)
         self._fail(self.unavailable)
         answer = self.apply(command)[0]
         self._fail(self.unavailable_after)
-        return RENDERERS[decoded[0]](answer)
+        return pack(answer)
 
     async def write_all(
         self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
@@ -99,10 +88,10 @@ class FakeBroker:
         self._fail(self.unavailable)
         store = self.machine.store
         if consume.can_serve(store, queue=queue, group=group, partition=partition, now_us=self.now_us) is not True:
-            return answers.result(204)
+            return NOTHING
         answer = self.apply(command)[0]
         self._fail(self.unavailable_after)
-        return consume_answers.render_pop(answer) if consume.claimed(answer) else answers.result(204)
+        return pack(answer) if consume.claimed(answer) else NOTHING
 
     async def hand_back(self, lease_id: bytes) -> None:
         """Give the lease back."""

@@ -65,8 +65,8 @@ class Inward:
 
     def push(self, *items: PushItem) -> list[tuple[str, int]]:
         """Push one call: ("queued" or "duplicate", offset) for each item."""
-        kind, placed = self.apply(commands.push(b"r", items))[0]
-        assert kind == push.PUSHED
+        placed = self.apply(commands.push(b"r", items))[0]
+        assert isinstance(placed, list)
         return [("duplicate" if duplicate else "queued", offset) for _, _, _, duplicate, offset in placed]
 
     def push_ids(self, *transaction_ids: str) -> list[tuple[str, int]]:

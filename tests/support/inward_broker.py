@@ -1,4 +1,4 @@
-"""A door's broker over `Inward`: commands are applied one after the other and their answers rendered."""
+"""A door's broker over `Inward`: commands are applied one after the other and their answers packed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import Any, NoReturn
 
 import cbor2
 
-from queen_node.answers import push as push_answers
+from queen_node.answers import pack
 from queen_node.broker import Lane, Unavailable
-from queen_node.commands import Kind
 from tests.support.inward import Inward
-
-RENDERERS = {Kind.PUSH: push_answers.render_push, Kind.CONFIGURE: push_answers.render_configure}
 
 
 class InwardBroker:
@@ -34,14 +31,13 @@ class InwardBroker:
     async def write(
         self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
     ) -> bytes:
-        """Apply and render."""
+        """Apply and pack."""
         if self.unavailable and not self.unavailable_after:
             raise Unavailable(self.unavailable)
         self.unavailable_after -= bool(self.unavailable)
         self.writes.append(cbor2.loads(command))
         self.calls.append((timeout_ms, lane, places))
-        answer = self.node.apply(command)[0]
-        return RENDERERS[self.writes[-1][0]](answer)
+        return pack(self.node.apply(command)[0])
 
     async def write_all(
         self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,

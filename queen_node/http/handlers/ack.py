@@ -7,8 +7,7 @@ import re
 import msgspec
 
 from queen_node import commands
-from queen_node.answers import read_result
-from queen_node.answers.consume import extended
+from queen_node.answers.consume import extended, render_ack, render_extend
 from queen_node.broker import Broker, Unavailable
 from queen_node.commands import AckItem, AckStatus
 from queen_node.errors import BAD_BODY, NAME_TOO_LONG, NO_LEADER, OUTCOME_UNKNOWN, RETRY, TIMEOUT, Refused
@@ -92,7 +91,7 @@ class AckHandlers:
             raw = await self._broker.write(command, timeout_ms=self._timeout_ms)
         except Unavailable as error:
             raise Refused(_UNAVAILABLE[error.code]) from None
-        return Response(*read_result(raw))
+        return Response(*render_extend(raw))
 
     async def _ack(self, group_name: str | None, acknowledgments: list[Acknowledgment] | list[SingleAck]) -> Response:
         if not acknowledgments:
@@ -105,7 +104,7 @@ class AckHandlers:
             raw = await self._broker.write(command, timeout_ms=self._timeout_ms)
         except Unavailable as error:
             raise Refused(NO_LEADER if error.code == "no_leader" else OUTCOME_UNKNOWN) from None
-        return Response(*read_result(raw))
+        return Response(*render_ack(raw))
 
 
 def _item(item: Acknowledgment) -> AckItem:

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from queen_node import commands
-from queen_node.answers import read_result
-from queen_node.answers.push import wire_name
+from queen_node.answers.push import render_configure, wire_name
 from queen_node.broker import Broker, Unavailable
 from queen_node.errors import BAD_BODY, BAD_REQUEST, NAME_TOO_LONG, NO_LEADER, RETRY, TIMEOUT, Refused
 from queen_node.http.messages import Request, Response
@@ -129,8 +128,8 @@ class ConfigureHandlers:
             raw = await self._broker.write(command, timeout_ms=self._timeout_ms)
         except Unavailable as error:
             raise Refused(_REFUSAL_OF[error.code]) from None
-        status, body = read_result(raw)
-        if ignored and status == 200:
+        status, body = render_configure(raw)
+        if ignored:
             body = b'%b,"ignored":%b}' % (body[:-1], msgspec.json.encode(ignored))
         return Response(status, body)
 

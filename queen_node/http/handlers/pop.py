@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from queen_node import commands
-from queen_node.answers import read_result
+from queen_node.answers.consume import render_pop
 from queen_node.broker import Broker, Unavailable
 from queen_node.errors import (
     NAME_TOO_LONG,
@@ -100,14 +100,15 @@ class PopHandlers:
                 client_gone=request.client_gone)
         except Unavailable as error:
             raise Refused(_REFUSAL_OF[error.code]) from None
-        status, body = read_result(raw)
-        if commit or status != 200:
-            return Response(status, body)
+        response = Response(*render_pop(raw))
+        if commit or response.status != 200:
+            return response
 
         async def hand_back() -> None:
             await self._broker.hand_back(lease_id)
 
-        return Response(status, body, on_undelivered=hand_back)
+        response.on_undelivered = hand_back
+        return response
 
     def _wait_ms(self, query: Mapping[str, str]) -> int | None:
         """How long a long poll waits; None: it does not (PA-20). A bad `timeout` is refused either way."""

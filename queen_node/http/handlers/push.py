@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from queen_node import commands
-from queen_node.answers import read_result
+from queen_node.answers.push import render_push
 from queen_node.broker import Broker, Lane, Unavailable
 from queen_node.commands import PayloadFlag, PushItem
 from queen_node.errors import BAD_REQUEST, BINARY_PUSH, NAME_TOO_LONG, NO_LEADER, RETRY, TIMEOUT, Refused
@@ -85,7 +85,7 @@ class PushHandlers:
             raw = await self._broker.write(command, timeout_ms=self._timeout_ms, lane=Lane.PUSHES, places=places)
         except Unavailable as error:
             raise Refused(_REFUSAL_OF[error.code]) from None
-        return Response(*read_result(raw))
+        return Response(*render_push(raw))
 
     async def _write_parts(self, parts: Parts) -> Response:
         """Write all parts of a call, adjacent and in order (PU-43)."""
@@ -97,7 +97,7 @@ class PushHandlers:
         except Unavailable:
             # Whatever it says of one part, another may have been written.
             raise Refused(TIMEOUT) from None
-        return Response(*await joined(raws, parts.twin_of))
+        return Response(201, await joined(raws, parts.twin_of))
 
     def _command_items(self, items: Sequence[Item], first_index: int) -> list[PushItem]:
         """Items as they stand in a command. Raises Refused: names first, then the other fields (push.md 9)."""

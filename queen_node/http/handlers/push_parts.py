@@ -13,8 +13,7 @@ import msgspec
 import trio
 
 from queen_node import commands
-from queen_node.answers import read_result
-from queen_node.answers.push import DUPLICATE, PushResult
+from queen_node.answers.push import DUPLICATE, PushResult, push_results
 from queen_node.commands import PushItem
 from queen_node.ids import IdMint
 from queen_node.places import place
@@ -73,18 +72,15 @@ def places_of(items: Sequence[PushItem]) -> tuple[bytes, ...]:
     return tuple([place(item[0], item[1]) for item in items])
 
 
-async def joined(raws: Sequence[bytes], twin_of: dict[int, int]) -> tuple[int, bytes]:
-    """(status, body) of the call from the results of its parts; of the first that is a refusal, if one is."""
+async def joined(raws: Sequence[bytes], twin_of: dict[int, int]) -> bytes:
+    """The body of the call from the answers of its parts. Raises Refused: the first that is one."""
     pieces = [b"["]
     wanted = set(twin_of.values())
     originals: dict[int, PushResult] = {}
     index = 0
     for raw in raws:
-        status, body = read_result(raw)
-        if status != 201:
-            return status, body
         results: list[PushResult] = []
-        for one in _results.decode(body):
+        for one in push_results(raw):
             index = _add_twins(results, index, twin_of, originals)
             one.index = index
             if index in wanted:
@@ -96,7 +92,7 @@ async def joined(raws: Sequence[bytes], twin_of: dict[int, int]) -> tuple[int, b
         pieces.append(b",")
         await trio.lowlevel.checkpoint()
     pieces[-1] = b"]"
-    return 201, b"".join(pieces)  # one copy: of a large answer each costs a millisecond a megabyte
+    return b"".join(pieces)  # one copy: of a large answer each costs a millisecond a megabyte
 
 
 def _add_twins(
@@ -110,5 +106,3 @@ def _add_twins(
         index += 1
     return index
 
-
-_results = msgspec.json.Decoder(list[PushResult])

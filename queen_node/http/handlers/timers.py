@@ -11,6 +11,7 @@ import trio
 
 from queen_node import commands, errors, queries
 from queen_node.answers import read_result
+from queen_node.answers.timers import render_timers
 from queen_node.broker import Broker, Lane, Unavailable
 from queen_node.commands import RulesOfFire, TimerOp
 from queen_node.errors import Refusal, Refused
@@ -178,7 +179,7 @@ class TimerHandlers:
             raw = await self._broker.write(command, timeout_ms=self._timeout_ms, lane=Lane.DRAINING, places=places)
         except Unavailable as unavailable:
             raise Refused(_of_unavailable(unavailable)) from None
-        return Response(*read_result(raw))
+        return Response(*render_timers(raw))
 
     async def _read(self, query: bytes) -> Response:
         try:

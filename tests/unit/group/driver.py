@@ -8,7 +8,7 @@ from collections import deque
 import msgspec
 
 from queen_node import commands
-from queen_node.answers import read_result
+from queen_node.answers.consume import render_pop
 from queen_node.broker import Lane, Unavailable
 from queen_node.commands import PayloadFlag, TimerOp
 from queen_node.group import Group, GroupSettings, Pending, PendingRead
@@ -158,20 +158,25 @@ class Driver:
         return slot
 
 
-def outcome(slot: ResultSlot) -> object:
-    """None while it waits; else the status and the decoded body, or the code of an Unavailable."""
+def outcome(slot: ResultSlot) -> bytes | str | None:
+    """None while it waits; else its packed answer, or the code of an Unavailable."""
     assert isinstance(slot, Slot)
     result = slot._result
-    if result is None or isinstance(result, Unavailable):
-        return None if result is None else result.code
-    status, body = read_result(result)
-    return (status, msgspec.json.decode(body)) if body else status
+    return result.code if isinstance(result, Unavailable) else result
 
 
-def delivered(pop: WaitingPop) -> list[str] | None:
-    """The transaction ids that a pop was given; None while it waits, [] when it was answered empty."""
-    result = outcome(pop.slot)
-    if result is None or result == 204:
-        return None if result is None else []
-    assert isinstance(result, tuple), result
-    return [message["transactionId"] for message in result[1]["messages"]]
+def messages(pop: WaitingPop) -> list[dict[str, object]] | None:
+    """What a pop was given, as its client reads it; None while it waits, [] when it was answered empty."""
+    answer = outcome(pop.slot)
+    if answer is None:
+        return None
+    assert isinstance(answer, bytes), answer
+    status, body = render_pop(answer)
+    found: list[dict[str, object]] = msgspec.json.decode(body)["messages"] if status == 200 else []
+    return found
+
+
+def delivered(pop: WaitingPop) -> list[object] | None:
+    """The transaction ids of that."""
+    found = messages(pop)
+    return None if found is None else [message["transactionId"] for message in found]

@@ -9,7 +9,8 @@ from typing import Any
 import cbor2
 import pytest
 
-from queen_node import answers, commands
+from queen_node import commands
+from queen_node.answers import NOTHING
 from queen_node.errors import Refused
 from queen_node.http.handlers.pop import PopHandlers
 from queen_node.http.messages import Request, Response, encode
@@ -45,7 +46,7 @@ class RecordingBroker(FakeBroker):
         self.asked = {
             "lease_id": lease_id, "queue": queue, "group": group, "partition": partition, "wait_ms": wait_ms,
             "client_gone": client_gone}
-        return answers.result(204)
+        return NOTHING
 
 
 def request(query: str = "", *, queue: bytes = b"orders", partition: bytes | None = None) -> Request:

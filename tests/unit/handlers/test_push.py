@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from queen_node.broker import Lane
-from queen_node.errors import OVERLOADED, Refused
+from queen_node.errors import ENCRYPTION_KEY_MISSING, OVERLOADED, Refused
 from queen_node.http.handlers.push import NAMES_BYTES_MAX, TRANSACTION_ID_BYTES_MAX, PushHandlers
 from queen_node.http.handlers.push_parts import PART_BYTES_MAX, PART_ITEMS_MAX
 from queen_node.http.messages import Request, Response
@@ -192,10 +192,9 @@ async def test_what_is_not_this_routes_json(door: Door, body: bytes) -> None:
 async def test_an_encrypted_queue_without_a_key_refuses_the_call(door: Door) -> None:
     """PU-71; section 10, 9."""
     door.broker.node.configure("vault", encryption_enabled=True)
-    response = await door.send(json.dumps({"items": [item(), item(queue="vault")]}).encode())
-    body = json.loads(response.body)
-    assert (response.status, body["code"]) == (400, "encryption_key_missing")
-    assert "vault" in body["error"]
+    with pytest.raises(Refused) as caught:
+        await door.push(item(), item(queue="vault"))
+    assert caught.value.refusal is ENCRYPTION_KEY_MISSING and "vault" in str(caught.value)
     assert [key for key, _ in door.broker.node.rows(QUEUE)] == [QUEUE + b"vault"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from queen_node import commands
-from queen_node.state import push
 from queen_node.state.keys import MESSAGE, MESSAGE_ID, PARTITION, QUEUE
 from queen_node.state.messages import message_key
 from queen_node.state.queues import find_queue
@@ -37,9 +36,9 @@ def test_an_answer_names_the_original_message() -> None:
     node = Inward()
     first, again, other = node.item("a"), node.item("a"), node.item("b")
     assert node.apply(commands.push(b"r", [first, again])) == [
-        (push.PUSHED, [(first[3], b"a", b"orders", False, 0), (first[3], b"a", b"orders", True, 0)])]
+        [(first[3], b"a", b"orders", False, 0), (first[3], b"a", b"orders", True, 0)]]
     assert node.apply(commands.push(b"r", [other]), commands.push(b"r", [again])) == [
-        (push.PUSHED, [(other[3], b"b", b"orders", False, 1)]), (push.PUSHED, [(first[3], b"a", b"orders", True, 0)])]
+        [(other[3], b"b", b"orders", False, 1)], [(first[3], b"a", b"orders", True, 0)]]
 
 
 def test_a_duplicate_writes_nothing_at_all() -> None:
@@ -113,7 +112,7 @@ def test_a_duplicate_of_a_message_that_retention_removed_is_still_answered() -> 
     node.store.delete(message_key(partition.partition_id, 0))
     partition.log_start = 1
     assert node.apply(commands.push(b"r", [node.item("a")])) == [
-        (push.PUSHED, [(item[3], b"a", b"orders", True, 0)])]
+        [(item[3], b"a", b"orders", True, 0)]]
 
 
 def test_ids_are_compared_by_their_exact_bytes() -> None:
@@ -159,7 +158,7 @@ def test_a_clear_payload_for_an_encrypted_queue_refuses_the_whole_command() -> N
     node = Inward()
     node.configure("vault", encryption_enabled=True)
     items = [node.item("a"), node.item("b", queue="vault")]
-    assert node.apply(commands.push(b"r", items)) == [(push.TAKES_NO_CLEAR_TEXT, b"vault")]
+    assert node.apply(commands.push(b"r", items)) == [b"vault"]
     assert find_queue(node.store, b"orders") is None
     assert not node.rows(MESSAGE, MESSAGE_ID)
     node.configure("vault", encryption_enabled=False)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from queen_node.answers import read_result
+from queen_node.answers import pack, read_result
 from queen_node.answers import timers as answers
 from queen_node.answers.timers import Reader
 from queen_node.state.step import Step
@@ -98,7 +98,7 @@ def test_names_with_everything_in_them_are_shown_as_they_are() -> None:
     step = Step(state.store, now_us=START_US, index=1)
     answer = apply_timers(step, [2, b"", [schedule(key, 10, txn=txn, queue=key, partition=key)], True, False])
     state.commit(step)
-    status, body = read_result(answers.render_timers(answer))
+    status, body = answers.render_timers(pack(answer))
     (result,) = msgspec.json.decode(body)["results"]
     assert status == 200 and (result["timerKey"], result["queue"], result["txn"]) == (key, key, txn)
     document = run(answers.read_peek(state.store.committed(), [key.encode(), key.encode()]))[0]
@@ -107,7 +107,7 @@ def test_names_with_everything_in_them_are_shown_as_they_are() -> None:
 
 def test_the_refusal_of_clear_text_names_the_operation() -> None:
     """TM-24."""
-    status, body = read_result(answers.render_timers((False, 3)))
+    status, body = answers.render_timers(pack((False, 3)))
     document = msgspec.json.decode(body)
     assert (status, document["error"], document["reason"]) == (400, "encryption_key_missing", "encryption_key_missing")
     assert document["detail"].startswith("op at index 3: ")

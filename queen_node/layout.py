@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 LAYOUT_FILE = "layout.json"
 
 

@@ -2,8 +2,8 @@
 
 By deadline, in the calendar, stands all that a fire needs, so that firing reads in order and looks nothing up: with
 millions pending a look-up by name is a random read of a cold block. By identity, under TIMER, stands where that is,
-dense enough to stay in memory: a schedule, a cancel and a count read only this. A large payload has a third row, out
-of the way of all scans.
+dense enough to stay in memory: a schedule, a cancel and a count read only this. So the txn, with which a cancel is
+answered, stands in both. A large payload has a third row, out of the way of all scans.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAST_ERROR_MAX_BYTES = 1024  # an error is for people, and is written again at e
 # flags, updated at, message id, lengths of queue, key and txn; then these; then the parts that the flags name; payload
 _HEAD = struct.Struct(">BQ16sHHH")
 _BACKOFF = struct.Struct(">QHH")  # deliver at, attempts, length of the last error
-_PLACE = struct.Struct(">QQQ?")  # calendar time, sequence, created at, whether the payload stands apart
+_PLACE = struct.Struct(">QQQ?")  # calendar time, sequence, created at, whether the payload stands apart; then the txn
 
 _RAW = 0x01  # commands.PayloadFlag
 _APART = 0x02
@@ -31,7 +31,8 @@ _HAS_BACKOFF = 0x10
 
 
 class Place(NamedTuple):
-    """Where a timer stands in the calendar, since when its key has been pending, whether its payload stands apart.
+    """Where a timer stands in the calendar, since when its key has been pending, whether its payload stands apart; its
+    txn.
 
     Times: µs of the group clock.
     """
@@ -40,6 +41,7 @@ class Place(NamedTuple):
     sequence: int
     created_at_us: int
     apart: bool
+    txn: bytes
 
 
 class Timer(NamedTuple):
@@ -74,14 +76,15 @@ def payload_key(own_key: bytes) -> bytes:
     return TIMER_PAYLOAD + own_key[len(TIMER) :]
 
 
-def pack_place(at_us: int, sequence: int, created_at_us: int, apart: bool) -> bytes:
+def pack_place(at_us: int, sequence: int, created_at_us: int, apart: bool, txn: bytes) -> bytes:
     """The row by identity."""
-    return _PLACE.pack(at_us, sequence, created_at_us, apart)
+    return _PLACE.pack(at_us, sequence, created_at_us, apart) + txn
 
 
 def read_place(stored: bytes) -> Place:
     """The place in a row by identity."""
-    return Place(*_PLACE.unpack(stored))
+    at_us, sequence, created_at_us, apart = _PLACE.unpack_from(stored)
+    return Place(at_us, sequence, created_at_us, apart, stored[_PLACE.size :])
 
 
 def pack(

@@ -118,7 +118,7 @@ def _schedule(
             return result, 1 - was_pending
         return result, -was_pending
     row, apart = pack(queue, key, txn, message_id, payload, payload_flags, partition, producer_sub, now_us)
-    _file(store, own_key, deliver_at_us, sequence, created_at_us, row, apart)
+    _file(store, own_key, deliver_at_us, sequence, created_at_us, txn, row, apart)
     return result, 1 - was_pending
 
 
@@ -129,10 +129,9 @@ def _cancel(step: Step, operation: Operation) -> OperationResult:
     stored = store.get(own_key)
     if stored is None:
         return Verdict.ABSENT, queue, key, echo, b"", 0
-    timer = unpack(*row_of(store.get, stored))
-    _strike(store, own_key, stored)
+    place = _strike(store, own_key, stored)
     step.tally.cancelled += 1
-    return Verdict.CANCELLED, queue, key, timer.txn, b"", 0
+    return Verdict.CANCELLED, queue, key, place.txn, b"", 0
 
 
 def apply_fire(step: Step, command: Sequence[Any]) -> tuple[bool]:
@@ -249,15 +248,15 @@ def _keep_refused(
     retry_at_us = step.now_us + max(1, backoff_ms) * 1000  # at once would be below the floor, and in this very step
     row, apart = pack_in_backoff(
         timer._replace(updated_at_us=step.now_us, attempts=attempts, last_error=refusal))
-    _file(store, timer_key(timer.queue, timer.key), retry_at_us, sequence, created_at_us, row, apart)
+    _file(store, timer_key(timer.queue, timer.key), retry_at_us, sequence, created_at_us, timer.txn, row, apart)
     return True
 
 
 def _file(
-    store: Store, own_key: bytes, at_us: int, sequence: int, created_at_us: int, row: bytes, apart: bytes,
+    store: Store, own_key: bytes, at_us: int, sequence: int, created_at_us: int, txn: bytes, row: bytes, apart: bytes,
 ) -> None:
     """Write the rows of a pending timer. apart: its payload if that stands apart."""
-    store.put(own_key, pack_place(at_us, sequence, created_at_us, apart != b""))
+    store.put(own_key, pack_place(at_us, sequence, created_at_us, apart != b"", txn))
     calendar.put(store, CALENDAR_TIMERS, at_us, sequence, row)
     if apart:
         store.put(payload_key(own_key), apart)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import trio
 
+from queen_node.disk_gate import Gates
 from queen_node.errors import OVERLOADED, STORAGE_FULL, Refused
 from queen_node.metrics import Metrics
 
@@ -19,21 +20,24 @@ class Admission:
     """The count of bytes under way, and what follows from it (CL-34).
 
     max_bytes: that may be under way before new ones are held, 0 switches that off; hold_s: how long they are held
-    before 429, give or take a quarter. storage_full: the disk gate; store_full: writes come faster than they are
-    digested.
+    before 429, give or take a quarter. gates: of the node's disk and store, now.
     """
 
     def __init__(
-        self, metrics: Metrics, *, max_bytes: int, hold_s: float, storage_full: Callable[[], bool],
-        store_full: Callable[[], bool], jitter: Callable[[], float],
+        self, metrics: Metrics, *, max_bytes: int, hold_s: float, gates: Callable[[], Gates],
+        jitter: Callable[[], float],
     ) -> None:
         self._metrics, self._max_bytes, self._hold_s = metrics, max_bytes, hold_s
-        self._storage_full, self._store_full, self._jitter = storage_full, store_full, jitter
+        self._gates, self._jitter = gates, jitter
         self.bytes_under_way = 0
+
+    def takes_changes(self) -> bool:
+        """See `broker.Broker`."""
+        return not self._gates().drains_only
 
     def admits(self, body_bytes: int) -> bool:
         """See `broker.Broker`."""
-        if self._storage_full() or not self._has_room(body_bytes):
+        if self._gates().storage_full or not self._has_room(body_bytes):
             return False
         self._metrics.admit_total["admitted"] += 1
         return True
@@ -42,7 +46,7 @@ class Admission:
         """Hold a call that grows storage until there is room for it; raises Refused (OVERLOADED, STORAGE_FULL)."""
         if self.admits(body_bytes):
             return
-        if self._storage_full():
+        if self._gates().storage_full:
             raise Refused(STORAGE_FULL)
         give_up_at_s = trio.current_time() + self._hold_s * (0.75 + 0.5 * self._jitter())
         while not self._has_room(body_bytes):
@@ -53,7 +57,7 @@ class Admission:
         self._metrics.admit_total["held"] += 1
 
     def _has_room(self, body_bytes: int) -> bool:
-        if self._store_full():
+        if self._gates().store_full:
             return False
         if not self._max_bytes or not self.bytes_under_way:  # one larger than the whole budget goes alone
             return True

@@ -68,6 +68,10 @@ class Broker(Protocol):
         """Whether a body of this size may be taken at once; `admit` says why not, or waits."""
         ...
 
+    def takes_changes(self) -> bool:
+        """Whether calls are taken that change something and empty nothing: not on a volume that is full (README 26)."""
+        ...
+
     async def admit(self, body_bytes: int) -> None:
         """Take a permit for a body about to be read; raises errors.Refused OVERLOADED (CL-34) or STORAGE_FULL."""
         ...

@@ -2,7 +2,8 @@
 
 RocksDB turns read-only when the disk is full and cannot be resumed, so this must be noticed before: from
 `close_percent` on what grows storage is refused; at BALLAST_PERCENT a file kept for that purpose is given back, so that
-acks, cancels and fires can go on while somebody makes room. A disk that is full all the same stops the node (CL-126).
+acks, cancels and fires can go on while somebody makes room; from DRAINS_PERCENT on nothing else is taken (README 26). A
+disk that is full all the same stops the node (CL-126).
 """
 
 from __future__ import annotations
@@ -11,10 +12,25 @@ import os
 import shutil
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 BALLAST_FILE = "ballast"
 BALLAST_BYTES = 32 << 20
 BALLAST_PERCENT = 95
+DRAINS_PERCENT = 97
+
+
+class Gates(NamedTuple):
+    """What is refused now, as doors hear it. storage_full: what grows storage; drains_only: all but what empties the
+    system; store_full: writes come faster than the store digests them, so they are held back (M-4).
+    """
+
+    storage_full: bool = False
+    drains_only: bool = False
+    store_full: bool = False
+
+
+OPEN = Gates()
 
 
 class Step(Enum):
@@ -23,14 +39,15 @@ class Step(Enum):
     CLOSED = "closed"
     OPENED = "opened"
     BALLAST_NEEDED = "ballast needed"
+    DRAINS_ONLY = "drains only"
 
 
 class DiskGate:
-    """Decides; touches no disk. `closed`: what grows storage is refused (507)."""
+    """Decides; touches no disk. `closed`: what grows storage is refused (507); `drains_only`: configuring too."""
 
     def __init__(self, close_percent: int, release_percent: int) -> None:
         self._close_percent, self._release_percent = close_percent, release_percent
-        self.closed = False
+        self.closed = self.drains_only = False
         self._gave_ballast = False
 
     def look(self, used_percent: float) -> list[Step]:
@@ -40,11 +57,14 @@ class DiskGate:
             self.closed = True
             steps.append(Step.CLOSED)
         elif self.closed and used_percent < self._release_percent:
-            self.closed = self._gave_ballast = False
+            self.closed = self.drains_only = self._gave_ballast = False
             steps.append(Step.OPENED)
         if used_percent >= BALLAST_PERCENT and not self._gave_ballast:
             self._gave_ballast = True
             steps.append(Step.BALLAST_NEEDED)
+        if used_percent >= DRAINS_PERCENT and not self.drains_only:
+            self.drains_only = True
+            steps.append(Step.DRAINS_ONLY)
         return steps
 
 

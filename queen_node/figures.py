@@ -85,7 +85,7 @@ class Figures:
             metrics.raft_groups = {
                 "leading": int(leading), "following": int(not (leading or failed)), "quiet": 0, "failed": int(failed)}
             metrics.raft_inflight = core.log.last_index - core.applied_index
-            metrics.raft_storage_full = int(keeper.storage_full)
+            metrics.raft_storage_full = int(keeper.gates.storage_full)
             metrics.store_bytes = engine.size_bytes()
             metrics.clock_offset_s = (wall_us() - now_us) / 1_000_000
             metrics.inbox_depth = {"group": len(actor.inbox), "log": log_writer.waiting_count}

@@ -13,7 +13,7 @@ import structlog
 import trio
 
 from queen_node.crash_points import Reached
-from queen_node.disk_gate import DiskGate, Step, give_ballast, lay_ballast, used_percent
+from queen_node.disk_gate import OPEN, DiskGate, Gates, Step, give_ballast, lay_ballast, used_percent
 from queen_node.group_actor import Debt
 from queen_node.state.machine import Machine
 from queen_node.state.rocks import RocksEngine
@@ -31,19 +31,14 @@ class Keeper:
     def __init__(
         self, engine: RocksEngine, machines: Mapping[int, Machine], debt: Debt, *,
         release: Callable[[int, int], None], reached: Reached, directory: Path, gate: DiskGate,
-        tell_gates: Callable[[bool, bool], None],
+        tell_gates: Callable[[Gates], None],
     ) -> None:
-        """tell_gates: hears `storage_full` and `store_full` when one of them has changed."""
-        self.store_full = False  # writes come faster than compaction digests them (M-4)
+        """tell_gates: hears the gates when one of them has changed."""
+        self.gates = OPEN
         self.durable_index: dict[int, int] = {life: machine.applied_index for life, machine in machines.items()}
         self._engine, self._machines, self._debt = engine, machines, debt
         self._release, self._reached = release, reached
         self._directory, self._gate, self._tell_gates = directory, gate, tell_gates
-
-    @property
-    def storage_full(self) -> bool:
-        """Whether the disk gate is closed."""
-        return self._gate.closed
 
     async def run(self) -> None:
         """Until cancelled. Raises what a flush raises: a store that cannot be flushed stops the node."""
@@ -64,10 +59,12 @@ class Keeper:
             self._look_at_store()
 
     def _look_at_store(self) -> None:
-        full = self._engine.full()
-        if full != self.store_full:
-            self.store_full = full
-            self._tell_gates(self.storage_full, self.store_full)
+        self._set_gates(self.gates._replace(store_full=self._engine.full()))
+
+    def _set_gates(self, gates: Gates) -> None:
+        if gates != self.gates:
+            self.gates = gates
+            self._tell_gates(gates)
 
     async def make_durable(self) -> None:
         """Flush the store and let the log forget what the flush made durable."""
@@ -91,9 +88,14 @@ class Keeper:
                         used_percent=round(percent, 1))
                 elif step is Step.OPENED:
                     log.info("disk gate open", used_percent=round(percent, 1))
+                elif step is Step.DRAINS_ONLY:
+                    log.error(
+                        "the volume is full but for a little: only what empties the system is taken",
+                        used_percent=round(percent, 1))
                 elif await trio.to_thread.run_sync(give_ballast, directory):
                     log.error("ballast given back: the volume is nearly full", used_percent=round(percent, 1))
-                self._tell_gates(self.storage_full, self.store_full)
+            self._set_gates(self.gates._replace(
+                storage_full=self._gate.closed, drains_only=self._gate.drains_only))
             if not self._gate.closed:
                 await trio.to_thread.run_sync(lay_ballast, directory)
             await trio.sleep(DISK_LOOK_EVERY_S)

@@ -202,14 +202,13 @@ class Node:
         self._keeper = Keeper(
             opened.engine, {LIFE: opened.machine}, debt, release=self._release, reached=self._reached,
             directory=Path(settings.raft_dir), gate=DiskGate(settings.disk_high_percent, settings.disk_low_percent),
-            tell_gates=lambda *full: None if children is None else children.tell_gates(*full))
+            tell_gates=lambda gates: None if children is None else children.tell_gates(gates))
         self.metrics.before_scrape.append(self._figures.gauges(
             self.actor, self._keeper, self._log_writer, opened.engine, self._source.wall_us))
         self.pipeline = Pipeline(
             self.actor, self.metrics, admit_max_bytes=settings.admit_max_mb << 20,
             admit_hold_s=settings.admit_hold_ms / 1000, margin_s=settings.pop_reply_margin_ms / 1000,
-            storage_full=lambda: self._keeper.storage_full, store_full=lambda: self._keeper.store_full,
-            jitter=random.random)
+            gates=lambda: self._keeper.gates, jitter=random.random)
         self._failure: str | None = None  # why this node has stopped its work (CL-126)
 
     async def run(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
@@ -267,7 +266,7 @@ class Node:
 
         async def serve(task_status: trio.TaskStatus[None]) -> None:
             self._listener.close()  # the doors have it, and only they: it ends with them
-            await children.run(self._keeper.storage_full, self._keeper.store_full, task_status)
+            await children.run(self._keeper.gates, task_status)
 
         return Doors(serve, children.drain)
 

@@ -12,6 +12,7 @@ import trio
 
 from queen_node.admission import Admission
 from queen_node.broker import Lane, Unavailable
+from queen_node.disk_gate import Gates
 from queen_node.group import Pending, PendingRead
 from queen_node.group_actor import Event, GroupActor, HandBack, Pop, Withdraw
 from queen_node.metrics import Metrics
@@ -31,13 +32,13 @@ class Pipeline:
 
     def __init__(
         self, group: GroupActor, metrics: Metrics, *, admit_max_bytes: int, admit_hold_s: float, margin_s: float,
-        storage_full: Callable[[], bool], store_full: Callable[[], bool], jitter: Callable[[], float],
+        gates: Callable[[], Gates], jitter: Callable[[], float],
     ) -> None:
         self._group, self._margin_s = group, margin_s
         self.admission = Admission(
-            metrics, max_bytes=admit_max_bytes, hold_s=admit_hold_s, storage_full=storage_full, store_full=store_full,
-            jitter=jitter)
+            metrics, max_bytes=admit_max_bytes, hold_s=admit_hold_s, gates=gates, jitter=jitter)
         self.admits, self.admit = self.admission.admits, self.admission.admit
+        self.takes_changes = self.admission.takes_changes
 
     async def write(
         self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),

@@ -14,6 +14,7 @@ import structlog
 import trio
 
 import queen_node
+from queen_node.disk_gate import Gates
 from queen_node.doorway.channel import Channel
 from queen_node.doorway.link import DoorLink
 from raft.invariants import must
@@ -61,10 +62,10 @@ class DoorChildren:
         """Say what stands at our end of each channel."""
         self._links = [make(child.channel) for child in self._children]
 
-    def tell_gates(self, storage_full: bool, store_full: bool) -> None:
-        """Tell all doors whether bodies may come in."""
+    def tell_gates(self, gates: Gates) -> None:
+        """Tell all doors what is refused from now on."""
         for link in self._links:
-            link.tell_gates(storage_full, store_full)
+            link.tell_gates(gates)
 
     def drain(self) -> None:
         """Let all doors finish what is in hand; `run` returns when they have."""
@@ -72,9 +73,7 @@ class DoorChildren:
         for link in self._links:
             link.drain()
 
-    async def run(
-        self, storage_full: bool, store_full: bool, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
+    async def run(self, gates: Gates, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Let the doors in, until they have ended. One that ends unasked ends the others, and `failed` says so."""
         missed: list[Child] = []
         async with trio.open_nursery() as nursery:
@@ -86,7 +85,7 @@ class DoorChildren:
                     nursery.cancel_scope.cancel()
 
             for child, link in zip(self._children, self._links, strict=True):
-                link.serve(storage_full, store_full)
+                link.serve(gates)
                 nursery.start_soon(run, child, link)
             task_status.started()
         with trio.CancelScope(shield=True):

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import Final
 
 from queen_node.broker import Lane
+from queen_node.disk_gate import Gates
 from raft.invariants import must
 
 VERSION: Final = 1
@@ -26,7 +27,7 @@ _WRITE: Final = Struct("<BIH")  # lane, timeout in ms, runs of places
 _RUN: Final = Struct("<IH")  # how often the queue stands there, bytes of its name
 _READ: Final = Struct("<I")  # timeout in ms
 _POP: Final = Struct("<IHHHH")  # wait in ms, bytes of lease id, queue, group and partition
-_GATES: Final = Struct("<??")
+_GATES: Final = Struct("<???")
 
 Frame = tuple[int, int, bytes]  # kind, call, body
 
@@ -46,7 +47,7 @@ class Kind(IntEnum):
     ANSWER = 16
     UNAVAILABLE = 17  # the answer to a call that could not be decided
     SERVE = 18  # the port is bound: accept
-    GATES = 19  # whether the disk, and the store, are full
+    GATES = 19  # what is refused now
     DRAIN = 20  # stop accepting, finish what is in hand, end
 
 
@@ -157,15 +158,14 @@ def read_pop(body: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes | None, int
     return body[at:], lease_id or b"", queue or b"", group or b"", partition, None if wait_ms == NO_WAIT else wait_ms
 
 
-def gates(storage_full: bool, store_full: bool) -> bytes:
+def gates(closed: Gates) -> bytes:
     """GATES."""
-    return frame(Kind.GATES, 0, _GATES.pack(storage_full, store_full))
+    return frame(Kind.GATES, 0, _GATES.pack(*closed))
 
 
-def read_gates(body: bytes) -> tuple[bool, bool]:
-    """(storage_full, store_full) of GATES."""
-    storage_full, store_full = _GATES.unpack(body)
-    return storage_full, store_full
+def read_gates(body: bytes) -> Gates:
+    """What GATES says."""
+    return Gates(*_GATES.unpack(body))
 
 
 _LANES = tuple(Lane)

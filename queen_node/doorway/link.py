@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import trio
 
 from queen_node.broker import Unavailable
+from queen_node.disk_gate import Gates
 from queen_node.doorway import frames
 from queen_node.doorway.channel import Channel
 from queen_node.doorway.frames import HEAD, Kind
@@ -88,14 +89,14 @@ class DoorLink:
         for pop in self._pops.values():
             self._inbox.put(Withdraw(pop))
 
-    def serve(self, storage_full: bool, store_full: bool) -> None:
+    def serve(self, gates: Gates) -> None:
         """Let the door accept clients."""
-        self.tell_gates(storage_full, store_full)
+        self.tell_gates(gates)
         self._channel.send(frames.frame(Kind.SERVE))
 
-    def tell_gates(self, storage_full: bool, store_full: bool) -> None:
-        """Whether bodies may come in at all."""
-        self._channel.send(frames.gates(storage_full, store_full))
+    def tell_gates(self, gates: Gates) -> None:
+        """What is refused from now on."""
+        self._channel.send(frames.gates(gates))
 
     def drain(self) -> None:
         """Let the door finish. It hears of it before the answers of the pops that are let go now (CL-131)."""

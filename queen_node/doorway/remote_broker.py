@@ -8,6 +8,7 @@ import trio
 
 from queen_node.admission import Admission
 from queen_node.broker import Lane, Unavailable
+from queen_node.disk_gate import OPEN
 from queen_node.doorway import frames
 from queen_node.doorway.channel import Channel
 from queen_node.doorway.frames import Kind
@@ -30,11 +31,11 @@ class RemoteBroker:
         self._channel = channel
         self._waiting: dict[int, Slot] = {}
         self._last_call = 0
-        self._storage_full = self._store_full = False  # as the node said last
+        self._gates = OPEN  # as the node said last
         self._admission = Admission(
-            metrics, max_bytes=admit_max_bytes, hold_s=admit_hold_s, storage_full=lambda: self._storage_full,
-            store_full=lambda: self._store_full, jitter=jitter)
+            metrics, max_bytes=admit_max_bytes, hold_s=admit_hold_s, gates=lambda: self._gates, jitter=jitter)
         self.admits, self.admit = self._admission.admits, self._admission.admit
+        self.takes_changes = self._admission.takes_changes
         self.told_to_serve, self.told_to_drain = trio.Event(), trio.Event()
         channel.send(frames.frame(Kind.HELLO, frames.VERSION))
 
@@ -52,7 +53,7 @@ class RemoteBroker:
 
     def _take_order(self, kind: int, body: bytes) -> None:
         if kind == Kind.GATES:
-            self._storage_full, self._store_full = frames.read_gates(body)
+            self._gates = frames.read_gates(body)
         elif kind == Kind.SERVE:
             self.told_to_serve.set()
         else:

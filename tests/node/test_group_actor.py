@@ -19,6 +19,7 @@ from queen_node.applier import Applier
 from queen_node.broker import Lane, Unavailable
 from queen_node.commands import PayloadFlag
 from queen_node.crash_points import passes
+from queen_node.disk_gate import OPEN
 from queen_node.errors import Refused
 from queen_node.group import Group, Pending
 from queen_node.group_actor import DUE, Debt, GroupActor, HandBack
@@ -85,7 +86,7 @@ class Parts:
             self.disk, arm=lambda _at_us: None, count=self.tallies.append, debt=Debt(), inbox_bound=4)
         self.pipeline = Pipeline(
             self.actor, self.metrics, admit_max_bytes=1000, admit_hold_s=1.0, margin_s=0.05,
-            storage_full=lambda: False, store_full=lambda: False, jitter=lambda: 0.5)
+            gates=lambda: OPEN, jitter=lambda: 0.5)
 
     async def push(self, *bodies: bytes, timeout_ms: int = 5000) -> int:
         """How many were answered."""

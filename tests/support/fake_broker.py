@@ -36,6 +36,7 @@ class FakeBroker:
         self.unavailable: str | None = None
         self.unavailable_after: str | None = None
         self.refuse_admission: Exception | None = None
+        self.lets_change = True
 
     def apply(self, *raw_commands: bytes) -> list[Answer]:
         """One entry with these commands; their answers."""
@@ -104,6 +105,10 @@ class FakeBroker:
             return False
         self.admitted_bytes.append(body_bytes)
         return True
+
+    def takes_changes(self) -> bool:
+        """As a test wants it."""
+        return self.lets_change
 
     async def admit(self, body_bytes: int) -> None:
         """Take a permit, or raise what the test wants raised."""

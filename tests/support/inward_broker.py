@@ -27,6 +27,7 @@ class InwardBroker:
         self.unavailable = ""
         self.unavailable_after = 0
         self.refuse_admission: Exception | None = None
+        self.lets_change = True
 
     async def write(
         self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
@@ -51,6 +52,10 @@ class InwardBroker:
             return False
         self.admitted.append(body_bytes)
         return True
+
+    def takes_changes(self) -> bool:
+        """As a test wants it."""
+        return self.lets_change
 
     async def admit(self, body_bytes: int) -> None:
         """Let in, or raise what the test wants raised."""

@@ -21,9 +21,19 @@ def test_it_closes_at_one_bound_and_opens_below_the_other() -> None:
 def test_the_ballast_is_wanted_once_for_each_time_the_volume_fills_up() -> None:
     gate = DiskGate(85, 80)
     assert gate.look(96.0) == [Step.CLOSED, Step.BALLAST_NEEDED]
-    assert gate.look(94.0) == gate.look(97.0) == gate.look(85.0) == []
+    assert gate.look(94.0) == gate.look(96.9) == gate.look(85.0) == []
     assert gate.look(70.0) == [Step.OPENED]
-    assert gate.look(99.0) == [Step.CLOSED, Step.BALLAST_NEEDED]
+    assert gate.look(96.0) == [Step.CLOSED, Step.BALLAST_NEEDED]
+
+
+def test_from_97_percent_on_only_what_empties_the_system_is_taken() -> None:
+    """README 26, M-6."""
+    gate = DiskGate(85, 80)
+    assert gate.look(96.9) == [Step.CLOSED, Step.BALLAST_NEEDED] and not gate.drains_only
+    assert gate.look(97.0) == [Step.DRAINS_ONLY] and gate.drains_only
+    assert gate.look(99.0) == gate.look(96.0) == gate.look(80.0) == [] and gate.drains_only
+    assert gate.look(79.9) == [Step.OPENED] and not gate.drains_only
+    assert gate.look(100.0) == [Step.CLOSED, Step.BALLAST_NEEDED, Step.DRAINS_ONLY]
 
 
 def test_ballast_takes_room_and_gives_it_back(tmp_path: Path) -> None:

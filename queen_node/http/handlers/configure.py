@@ -11,7 +11,7 @@ import msgspec
 from queen_node import commands
 from queen_node.answers.push import render_configure, wire_name
 from queen_node.broker import Broker, Unavailable
-from queen_node.errors import BAD_BODY, BAD_REQUEST, NAME_TOO_LONG, NO_LEADER, RETRY, TIMEOUT, Refused
+from queen_node.errors import BAD_BODY, BAD_REQUEST, NAME_TOO_LONG, NO_LEADER, RETRY, STORAGE_FULL, TIMEOUT, Refused
 from queen_node.http.messages import Request, Response
 from queen_node.ids import IdMint
 from queen_node.state.rows import QueueOptions
@@ -122,6 +122,8 @@ class ConfigureHandlers:
     async def configure(self, request: Request) -> Response:
         """Create the queue or edit it, in one entry (QU-1). Raises Refused; then nothing was written."""
         wish, ignored = read_wish(request.body)
+        if not self._broker.takes_changes():
+            raise Refused(STORAGE_FULL)
         command = commands.configure(
             self._ids.request_id(), wish.queue, self._ids.uuid7(), wish.labels, wish.mode, wish.options)
         try:

@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from queen_node.broker import Lane, Unavailable
+from queen_node.disk_gate import OPEN, Gates
 from queen_node.doorway import frames
 from queen_node.doorway.channel import Channel
 from queen_node.doorway.frames import Kind
@@ -213,10 +214,11 @@ async def test_gates_decide_at_the_door() -> None:
     """CL-127."""
     async with joined() as ends:
         assert ends.broker.admits(10)
-        ends.link.serve(storage_full=True, store_full=False)
+        assert ends.broker.takes_changes()
+        ends.link.serve(Gates(storage_full=True, drains_only=True))
         await ends.broker.told_to_serve.wait()
-        assert not ends.broker.admits(10)
-        ends.link.tell_gates(False, False)
+        assert not ends.broker.admits(10) and not ends.broker.takes_changes()
+        ends.link.tell_gates(OPEN)
         with trio.fail_after(5):
             while not ends.broker.admits(10):
                 await trio.lowlevel.checkpoint()

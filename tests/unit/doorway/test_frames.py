@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queen_node.broker import Lane
+from queen_node.disk_gate import Gates
 from queen_node.doorway import frames
 from queen_node.doorway.frames import HEAD, NO_WAIT, Frame, Kind, Splitter
 from raft.invariants import InvariantBroken
@@ -47,9 +48,9 @@ def test_a_pop(
     assert frames.read_pop(body) == (command, lease_id, queue, group, partition, wait_ms)
 
 
-@given(st.booleans(), st.booleans())
-def test_gates(storage_full: bool, store_full: bool) -> None:
-    assert frames.read_gates(only(frames.gates(storage_full, store_full))[2]) == (storage_full, store_full)
+@given(st.builds(Gates, st.booleans(), st.booleans(), st.booleans()))
+def test_gates(gates: Gates) -> None:
+    assert frames.read_gates(only(frames.gates(gates))[2]) == gates
 
 
 @given(st.lists(st.tuples(st.sampled_from(Kind), CALLS, st.binary(max_size=30)), max_size=6), st.data())

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from queen_node.broker import Lane
-from queen_node.errors import Refused
+from queen_node.errors import STORAGE_FULL, Refused
 from queen_node.http.handlers.configure import BODY_BYTES_MAX, CHECKS, FIELD_OF, SECONDS_MAX, ConfigureHandlers
 from queen_node.http.messages import Request, Response
 from queen_node.ids import IdMint
@@ -124,6 +124,13 @@ async def test_a_name_over_the_budget(door: Door) -> None:
     """QU-4, PU-21."""
     assert (await door.refused({"queue": "q" * 412})).refusal.status == 413
     assert (await door.configure(queue="q" * 411))["queue"] == "q" * 411
+
+
+async def test_a_full_volume_takes_no_configuring(door: Door) -> None:
+    """README 26: it changes something and empties nothing."""
+    door.broker.lets_change = False
+    refused = await door.refused({"queue": "orders"})
+    assert refused.refusal is STORAGE_FULL
 
 
 async def test_merge_null_and_replace(door: Door) -> None:

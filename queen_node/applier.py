@@ -121,7 +121,7 @@ class Applier:
     def _step_over(self, entry: Entry, error: Exception) -> Application:
         """An entry without effect in place of one that an operator named; else raises Poisoned."""
         digest = hashlib.blake2b(entry.data, digest_size=8).hexdigest()
-        self._machine.store.discard()
+        self._machine.discard()
         if self._skips.get(entry.index) != digest:
             log.error(
                 "entry cannot be applied", index=entry.index, term=entry.term, digest=digest, error=repr(error),

@@ -2,8 +2,11 @@
 
 A command is one CBOR array, `[kind, request id, fields…]`, encoded once at the door and decoded once, when it applies.
 Names and ids are byte strings (M-80). An entry is `[version, now_us, [command, …]]`: the commands' own bytes one after
-the other behind an array head, so that nobody encodes them twice. The functions below are the one place that knows the
-layout of each kind; the state machine's handlers unpack it in the same order. A change of layout is a new kind.
+the other behind an array head, so that nobody encodes them twice. Where there is more than one voter a fourth field
+names the places of commands that may be repeats, and the ids of all are remembered (CL-27).
+
+The functions below are the one place that knows the layout of each kind; the state machine's handlers unpack it in the
+same order. A change of layout is a new kind.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ import cbor2
 from raft.invariants import must
 
 ENTRY_VERSION = 1
+ENTRY_VERSION_KEPT = 2  # its requests are remembered, so that a repeat of one changes nothing
 U64_MAX = (1 << 64) - 1
+_REQUEST_ID = slice(3, 19)  # behind the heads of the array, of the kind (below 24) and of 16 bytes
 
 
 class Kind(IntEnum):
@@ -146,8 +151,8 @@ def extend(request_id: bytes, lease_id: bytes, seconds: int) -> bytes:
 
 
 def hand_back(lease_id: bytes) -> bytes:
-    """Give back a lease that nobody received, its attempt uncounted (PA-23)."""
-    return cbor2.dumps((Kind.HAND_BACK, b"", lease_id))
+    """Give back a lease that nobody received, its attempt uncounted (PA-23). The lease's id serves as the request's."""
+    return cbor2.dumps((Kind.HAND_BACK, lease_id, lease_id))
 
 
 def configure(request_id: bytes, queue: bytes, uuid: bytes, labels: tuple[bytes | None, bytes | None], mode: str,
@@ -161,10 +166,23 @@ def forget_ids(*, at_most: int, keep_at_least_s: int) -> bytes:
     return cbor2.dumps((Kind.FORGET_IDS, b"", at_most, keep_at_least_s))
 
 
+def request_id_of(command: bytes) -> bytes:
+    """The request id, 16 bytes, of a command that has one."""
+    return command[_REQUEST_ID]
+
+
 def entry(now_us: int, commands: Sequence[bytes]) -> bytes:
-    """The data of a log entry."""
+    """The data of a log entry whose requests nobody can repeat: there is no other node."""
     must(0 <= now_us <= U64_MAX, "a stamp does not fit", now_us=now_us)
     return b"".join((b"\x83", cbor2.dumps(ENTRY_VERSION), cbor2.dumps(now_us), _array_head(len(commands)), *commands))
+
+
+def entry_kept(now_us: int, commands: Sequence[bytes], repeats: Sequence[int]) -> bytes:
+    """The data of a log entry whose requests are remembered. repeats: places of those that may have been applied."""
+    must(0 <= now_us <= U64_MAX, "a stamp does not fit", now_us=now_us)
+    return b"".join((
+        b"\x84", cbor2.dumps(ENTRY_VERSION_KEPT), cbor2.dumps(now_us), _array_head(len(commands)), *commands,
+        cbor2.dumps(repeats)))
 
 
 def _array_head(count: int) -> bytes:

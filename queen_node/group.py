@@ -1,4 +1,5 @@
-"""A tenant's group: what it decides. Which commands become an entry, who rides behind whom, who hears what.
+"""A tenant's group: what it decides. Who gets which call, which commands become an entry, who rides behind whom, who
+hears what.
 
 Plain code: events and the time go in, effects wait to be taken out; nothing awaits. The actor (`group_actor.py`)
 carries out; a simulation drives the same code. Consensus itself is `raft.group.RaftGroup`, the state
@@ -8,74 +9,54 @@ carries out; a simulation drives the same code. Consensus itself is `raft.group.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from queen_node import commands
 from queen_node.answers import NOTHING, pack
 from queen_node.broker import Lane, Unavailable
+from queen_node.calls import Calls, NobodyWaits, Pending, PendingRead
+from queen_node.commands import Kind
+from queen_node.guests import Guest, Guests, pop_of
 from queen_node.parked_pops import WOKEN_BY_TIME_MAX, ParkedPops, Reader, WaitingPop
+from queen_node.peer_calls import AskRead, Forward, ForwardPop, Nothing, NotTaken, PeerCall, ReadAt, Withdraw
 from queen_node.places import queue_and_partition
-from queen_node.slots import ResultSlot
+from queen_node.reads import Reads
 from queen_node.state import consume, push, timers
-from queen_node.state.machine import Answer, Application, Machine
+from queen_node.state.machine import REPEATED, Answer, Application, Machine
 from queen_node.state.step import Tally
 from raft.group import RaftGroup
-from raft.invariants import must
 
 ENTRIES_UNWRITTEN_MAX = 1  # while one write is under way the next batch gathers: more would only make entries smaller
 RIDERS_MAX = 64  # pops that ride behind the pushes of one entry (M-41)
+HAND_BACK_TRIED_S = 60.0  # by then the lease has mostly run out by itself
 
-
-class Pending:
-    """A command that waits to be proposed, or for its entry to be applied."""
-
-    __slots__ = ("command", "give_up_at_s", "places", "slot")
-
-    def __init__(
-        self, command: bytes, slot: ResultSlot, *, give_up_at_s: float, places: tuple[bytes, ...] = (),
-    ) -> None:
-        self.command = command
-        self.slot = slot
-        self.give_up_at_s = give_up_at_s  # monotonic clock
-        self.places = places  # where it may append, once a message
-
-
-class PendingRead:
-    """A linearizable read: waits for its read index, then for the state to reach it. `pop`: an empty answer to confirm.
-    """
-
-    __slots__ = ("give_up_at_s", "pop", "query", "read_index", "slot")
-
-    def __init__(self, query: bytes, slot: ResultSlot, *, give_up_at_s: float, pop: WaitingPop | None = None) -> None:
-        self.query = query
-        self.slot = slot
-        self.give_up_at_s = give_up_at_s
-        self.pop = pop
-        self.read_index: int | None = None
-
-
-Waiter = Pending | WaitingPop | None
+Waiting = Pending | Guest | WaitingPop
 
 
 class Flight:
-    """An entry of ours on its way: who waits for which of its commands."""
+    """An entry of ours in the log's unapplied tail, and what of the group's own work it holds."""
 
-    __slots__ = ("fires", "forgets", "index", "term", "waiters")
+    __slots__ = ("fires", "forgets", "index")
 
-    def __init__(self, index: int, term: int, waiters: list[Waiter], *, fires: bool, forgets: bool) -> None:
-        self.index, self.term, self.waiters = index, term, waiters
-        self.fires, self.forgets = fires, forgets
+    def __init__(self, index: int, *, fires: bool, forgets: bool) -> None:
+        self.index, self.fires, self.forgets = index, fires, forgets
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What a group needs to know of the node's settings. `fire`, `forget_ids`: the commands it proposes by itself."""
+    """What a group needs to know of the node's settings.
+
+    fire, forget_ids: the commands it proposes by itself. hold_ticks: of a majority's silence, after which nothing is
+    proposed until it answers again (CL-52).
+    """
 
     batch_max_commands: int
     batch_max_bytes: int
     firing: bool
     fire: bytes
     forget_ids: bytes
+    hold_ticks: int = 15
 
 
 class Group:
@@ -84,14 +65,17 @@ class Group:
     def __init__(self, raft: RaftGroup, machine: Machine, settings: GroupSettings) -> None:
         self.raft, self.machine, self.settings = raft, machine, settings
         self.pops = ParkedPops()
+        self.calls = Calls()
+        self.guests = Guests()
+        self.reads = Reads()
+        self.outgoing: list[tuple[int, PeerCall]] = []  # (node, what to tell it); taken by the actor
         self.tallies: list[Tally] = []  # for the actor to count; taken by it
         self.unavailable: str | None = None  # why nothing is taken any more: "retry" after a stop or a poisoned entry
-        self._lanes: tuple[deque[Pending | WaitingPop], ...] = (deque(), deque())
-        self._hand_backs: deque[bytes] = deque()
-        self._flights: deque[Flight] = deque()  # the log's unapplied tail, as far as it is ours
-        self._reads: dict[int, PendingRead] = {}
-        self._confirmed: list[PendingRead] = []
-        self._next_read = 0
+        self._lanes: tuple[deque[Waiting], ...] = (deque(), deque())
+        self._flights: deque[Flight] = deque()
+        self._routed = (0, 0)  # term and leader to whom the calls were given
+        self._leaderless_since_s: float | None = 0.0
+        self.now_s = 0.0  # of the monotonic clock; the driver sets it before events, and again with `tell_the_time`
         self._fire_wanted = False
         # Read from the state after each entry: hints that spare a look; the commands look for themselves.
         self._fire_at_us: int | None = None
@@ -113,77 +97,177 @@ class Group:
     # --- what comes in
 
     def submit(self, pending: Pending, lane: Lane) -> None:
-        """A command to propose."""
+        """A command to propose, here or where the leader is."""
         if self.unavailable is not None:
             pending.slot.answer(Unavailable(self.unavailable))
             return
-        self._lanes[lane].append(pending)
+        pending.lane, pending.came_at_s = lane, self.now_s
+        self.calls.writes[pending.request_id] = pending
+        self._give(pending)
 
     def pop(self, pop: WaitingPop, now_us: int) -> None:
-        """A pop: proposed if it can be served, parked if it may wait, else answered empty once that is confirmed."""
+        """A pop of this node's client."""
         if self.unavailable is not None:
             pop.slot.answer(Unavailable(self.unavailable))
             return
-        chance = self._look(pop.queue, pop.reader, now_us)
-        if chance is True:
-            self._lanes[Lane.DRAINING].append(pop)
-        elif pop.waits:
-            self.pops.park(pop, chance)
-        else:
-            self.read(PendingRead(b"", pop.slot, give_up_at_s=pop.answer_by_s, pop=pop))
+        self.calls.pops[pop.request_id] = pop
+        self._give_pop(pop, now_us)
 
     def withdraw(self, pop: WaitingPop) -> None:
         """The client of a pop has gone: it claims nothing, or hands back what it just claimed (PA-23)."""
         pop.gone = True
-        if self.pops.withdraw(pop.lease_id):
+        if self.pops.withdraw(pop.lease_id) or not (pop.sent_term or self._leads):
+            self._nothing(pop)
+        elif leader := self._leader_elsewhere:
+            self._tell(leader, Withdraw(pop.request_id))
             pop.slot.answer(NOTHING)
 
     def hand_back(self, lease_id: bytes) -> None:
         """An answer could not be delivered (PA-23)."""
-        self._hand_backs.append(lease_id)
+        command = commands.hand_back(lease_id)
+        self.submit(Pending(command, NobodyWaits(), give_up_at_s=self.now_s + HAND_BACK_TRIED_S), Lane.DRAINING)
 
     def read(self, read: PendingRead) -> None:
-        """A read: served when a majority has confirmed that we lead, from a state that is at least as new (M-40)."""
+        """A read: served when a majority has confirmed who leads, from a state that is at least as new (M-40)."""
         if self.unavailable is not None:
             read.slot.answer(Unavailable(self.unavailable))
             return
-        self._next_read += 1
-        self._reads[self._next_read] = read
+        self.reads.add(read)
+
+    def hear(self, node: int, call: PeerCall, now_us: int) -> None:
+        """What the same group says on another node."""
+        match call:
+            case Forward() | ForwardPop():
+                self._take_guest(node, call, now_us)
+            case Withdraw(request_id):
+                pop = self.guests.pops.get(request_id)
+                if pop is not None:
+                    pop.gone = True
+                    if self.pops.withdraw(pop.lease_id):
+                        self._nothing(pop)
+            case AskRead(number):
+                if self._leads and self.unavailable is None:
+                    self.guests.reads[self.reads.number_for_guest()] = node, number
+            case NotTaken(request_id):
+                given = self.calls.writes.get(request_id) or self.calls.pops.get(request_id)
+                if given is not None:
+                    given.sent_at_s = 0.0  # it goes again with the next look at silent calls
+            case Nothing(request_id):
+                pop = self.calls.pops.get(request_id)
+                if pop is not None:
+                    self._nothing(pop)
+            case ReadAt(number, index):
+                self.reads.confirmed(number, index)
 
     def due(self) -> None:
         """The wheel says that a deadline may have passed."""
         self._fire_wanted = True
 
     def let_pops_go(self) -> None:
-        """Answer every parked pop empty."""
-        for pop in self.pops.take_all():
-            pop.slot.answer(NOTHING)
+        """Answer every pop of this node's clients that waits empty."""
+        for pop in list(self.calls.pops.values()):
+            if pop.parked or not self._leads:
+                self.withdraw(pop)
 
     def stop(self, reason: str) -> None:
         """Take nothing more and answer everyone who waits: what was proposed may yet apply."""
         self.unavailable = reason
         refusal = Unavailable(reason)
-        for pop in self.pops.take_all():
-            pop.slot.answer(refusal)
+        self._dismiss_guests()
+        for slot in [*self.calls.take_all(), *self.reads.take_all()]:
+            slot.answer(refusal)
+
+    # --- whose calls go where
+
+    @property
+    def _leads(self) -> bool:
+        return self._routed[1] == self.raft.core.node_id
+
+    @property
+    def _leader_elsewhere(self) -> int:
+        leader = self._routed[1]
+        return 0 if leader == self.raft.core.node_id else leader
+
+    def route(self, now_us: int) -> None:
+        """Notice who leads. When that has changed, every call goes to whoever it is now; without a leader they wait."""
+        core = self.raft.core
+        routed = core.term, core.leader
+        if routed == self._routed:
+            return
+        self._routed = routed
+        self._leaderless_since_s = None if core.leader else self.now_s
+        self._dismiss_guests()
+        self.reads.ask_again()
+        if self.unavailable is None:
+            for call in self.calls.writes.values():
+                self._give(call)
+            for pop in list(self.calls.pops.values()):
+                if not pop.gone:
+                    self._give_pop(pop, now_us)
+
+    def _dismiss_guests(self) -> None:
+        """Nothing that waits here goes into the log by this node any more."""
+        self.pops.take_all()
         for lane in self._lanes:
-            for waiting in lane:
-                waiting.slot.answer(refusal)
             lane.clear()
-        for flight in self._flights:
-            for waiter in flight.waiters:
-                if waiter is not None:
-                    waiter.slot.answer(refusal)
-        for read in [*self._reads.values(), *self._confirmed]:
-            read.slot.answer(refusal)
-        self._reads.clear()
-        self._confirmed.clear()
+        for guest in self.guests.writes.values():
+            self._tell(guest.node, NotTaken(guest.request_id))
+        for pop in self.guests.pops.values():
+            pop.slot.answer(Unavailable("retry"))
+        self.guests.clear()
+
+    def _give(self, call: Pending) -> None:
+        if self._leads:
+            self._lanes[call.lane].append(call)
+        elif leader := self._leader_elsewhere:
+            self._tell(leader, Forward(call.request_id, call.lane, call.sent_term > 0, call.places, call.command))
+            call.sent_term, call.sent_at_s = self._routed[0], self.now_s
+
+    def _give_pop(self, pop: WaitingPop, now_us: int) -> None:
+        """Where we lead it is proposed if it can be served, parked if it may wait, else answered empty once that is
+        confirmed."""
+        if leader := self._leader_elsewhere:
+            wait_ms = max(0, round((pop.answer_by_s - self.now_s) * 1000))
+            group, partition = pop.reader
+            self._tell(leader, ForwardPop(
+                pop.request_id, pop.lease_id, pop.sent_term > 0, wait_ms, pop.waits, pop.queue, group, partition,
+                pop.command))
+            pop.sent_term, pop.sent_at_s = self._routed[0], self.now_s
+        elif self._leads:
+            chance = self._look(pop.queue, pop.reader, now_us)
+            if chance is True or pop.sent_term:  # a repeat may have claimed: only applying it tells
+                self._lanes[Lane.DRAINING].append(pop)
+            elif pop.waits:
+                self.pops.park(pop, chance)
+            else:
+                self.reads.add(PendingRead(b"", pop.slot, give_up_at_s=pop.answer_by_s, pop=pop))
+
+    def _take_guest(self, node: int, call: Forward | ForwardPop, now_us: int) -> None:
+        if not self._leads or self.unavailable is not None:
+            self._tell(node, NotTaken(call.request_id))
+        elif isinstance(call, ForwardPop):
+            if call.request_id not in self.guests.pops:
+                pop = self.guests.pops[call.request_id] = pop_of(node, call, self.now_s, self._tell)
+                self._give_pop(pop, now_us)
+        elif call.request_id not in self.guests.writes:
+            guest = self.guests.writes[call.request_id] = Guest(node, call)
+            self._lanes[call.lane].append(guest)
+
+    def _tell(self, node: int, call: PeerCall) -> None:
+        self.outgoing.append((node, call))
+
+    def _nothing(self, pop: WaitingPop) -> None:
+        """A pop has come to its end without a claim."""
+        (self.guests if pop.is_guest else self.calls).pops.pop(pop.request_id, None)
+        pop.slot.answer(NOTHING)
 
     # --- what time does
 
     def tell_the_time(self, now_s: float, now_us: int) -> None:
         """Answer those whose time is over, try those for whom time itself made something deliverable."""
+        self.now_s = now_s
         for pop in self.pops.take_expired(now_s):
-            pop.slot.answer(NOTHING)
+            self._nothing(pop)
         for queue, reader in self.pops.take_chances(now_us):
             chance = self._look(queue, reader, now_us)
             if chance is True:
@@ -192,29 +276,23 @@ class Group:
             elif chance is not None:
                 self.pops.expect(queue, reader, chance)
 
-    def give_up_late_calls(self, now_s: float) -> None:
-        """Answer calls whose deadline has passed: what was never proposed surely did not happen."""
-        for lane in self._lanes:
-            for _ in range(len(lane)):
-                waiting = lane.popleft()
-                late = isinstance(waiting, Pending) and waiting.give_up_at_s <= now_s
-                if late:
-                    waiting.slot.answer(Unavailable("no_leader"))
+    def give_up_late_calls(self, now_s: float, now_us: int) -> None:
+        """Answer calls whose deadline has passed; send those again that a leader elsewhere may not have heard of."""
+        self.now_s = now_s
+        self.calls.give_up(now_s, self._leaderless_since_s)
+        self.reads.give_up(now_s)
+        if self._leader_elsewhere:
+            for call in list(self.calls.silent(now_s)):
+                if isinstance(call, Pending):
+                    self._give(call)
                 else:
-                    lane.append(waiting)
-        for flight in self._flights:
-            for waiter in flight.waiters:
-                if isinstance(waiter, Pending) and waiter.give_up_at_s <= now_s:
-                    waiter.slot.answer(Unavailable("timeout"))
-        for key, read in list(self._reads.items()):
-            if read.give_up_at_s <= now_s:
-                del self._reads[key]
-                read.slot.answer(Unavailable("no_leader"))
+                    self._give_pop(call, now_us)
+            self.reads.ask_silent_again(now_s)
 
     @property
     def has_calls(self) -> bool:
-        """Whether a call waits for its fate, parked pops apart."""
-        return bool(self._flights or self._reads or any(self._lanes))
+        """Whether `give_up_late_calls` may have something to do before long."""
+        return bool(self.calls.writes or self.reads or len(self.calls.pops) > len(self.pops))
 
     def next_alarm(self, now_s: float, now_us: int) -> float | None:
         """When `tell_the_time` has something to do, in seconds of the monotonic clock; None: not before an event."""
@@ -229,78 +307,77 @@ class Group:
 
     def propose(self, now_us: int) -> None:
         """Make one entry of what waits, if none of ours is still on its way to the disk."""
+        self.route(now_us)
         raft = self.raft
         if not raft.may_propose or raft.unwritten_count >= ENTRIES_UNWRITTEN_MAX:
             return
         fires = self._fire_is_due(now_us)
         forgets = self._forget_is_due(now_us)
-        draining, pushes = self._lanes
-        if not (fires or forgets or draining or pushes or self._hand_backs):
+        if not (fires or forgets or any(self._lanes)):
             return
-        batch: list[bytes] = []
-        waiters: list[Waiter] = []
-        room_bytes, room = self.settings.batch_max_bytes, self.settings.batch_max_commands
-        places: dict[bytes, int] = {}  # appended to by this entry -> messages
-        while self._hand_backs and room > 0:
-            batch.append(commands.hand_back(self._hand_backs.popleft()))
-            waiters.append(None)
-            room -= 1
+        alone = raft.core.configuration.is_alone(raft.core.node_id)
+        if not alone and raft.core.quorum_silent_ticks() >= self.settings.hold_ticks:
+            self._fire_wanted = self._fire_wanted or fires
+            return
+        entry = _Entry(raft.core.term, self.settings.batch_max_commands, self.settings.batch_max_bytes)
         if fires:
             if len(self.pops):
                 for place, count in timers.due_places(self.machine.store, now_us, RIDERS_MAX).items():
-                    places[place] = places.get(place, 0) + count
-            batch.append(self.settings.fire)
-            waiters.append(None)
+                    entry.places[place] = entry.places.get(place, 0) + count
+            entry.add(self.settings.fire)
         if forgets:
-            batch.append(self.settings.forget_ids)
-            waiters.append(None)
-        for lane in (draining, pushes):
-            while lane and room > 0:
-                waiting = lane[0]
-                size = len(waiting.command)
-                if size > room_bytes and batch:
-                    break  # it goes first into the next entry; alone, however large (M-50)
-                lane.popleft()
-                if isinstance(waiting, WaitingPop) and waiting.gone:
-                    waiting.slot.answer(NOTHING)
-                    continue
-                if isinstance(waiting, Pending):
-                    for place in waiting.places:
-                        places[place] = places.get(place, 0) + 1
-                waiters.append(waiting)
-                batch.append(waiting.command)
-                room_bytes -= size
-                room -= 1
-        if places and len(self.pops):
-            self._add_riders(places, batch, waiters)
-        self._tell_how_many_share(batch, waiters)
-        data = commands.entry(raft.clock.stamp(), batch)
-        index, term = raft.propose(data)
-        self._flights.append(Flight(index, term, waiters, fires=fires, forgets=forgets))
+            entry.add(self.settings.forget_ids)
+        for lane in self._lanes:
+            self._fill(entry, lane)
+        if entry.places and len(self.pops):
+            self._add_riders(entry)
+        if not entry.batch:
+            return
+        self._tell_how_many_share(entry)
+        stamp = raft.clock.stamp()
+        data = commands.entry(stamp, entry.batch) if alone else commands.entry_kept(stamp, entry.batch, entry.repeats)
+        index, _term = raft.propose(data)
+        self._flights.append(Flight(index, fires=fires, forgets=forgets))
 
-    def _add_riders(self, places: dict[bytes, int], batch: list[bytes], waiters: list[Waiter]) -> None:
+    def _fill(self, entry: _Entry, lane: deque[Waiting]) -> None:
+        """Move what fits from a lane into the entry."""
+        while lane and entry.room > 0:
+            waiting = lane[0]
+            if len(waiting.command) > entry.room_bytes and entry.batch:
+                return  # it goes first into the next entry; alone, however large (M-50)
+            lane.popleft()
+            if isinstance(waiting, WaitingPop):
+                if waiting.gone:
+                    self._nothing(waiting)
+                    continue
+            else:
+                if isinstance(waiting, Pending) and waiting.slot.answered:
+                    continue  # given up as surely not applied
+                for place in waiting.places:
+                    entry.places[place] = entry.places.get(place, 0) + 1
+            entry.take(waiting)
+
+    def _add_riders(self, entry: _Entry) -> None:
         """Parked pops of the places that this entry appends to, behind the appends: one commit serves both (M-41)."""
         riders = 0
-        for packed, count in places.items():
+        for packed, count in entry.places.items():
             queue, partition = queue_and_partition(packed)
             for reader in self.pops.readers(queue):
                 if reader[1] is None or reader[1] == partition:
                     for pop in self.pops.take(queue, reader, min(count, RIDERS_MAX - riders)):
-                        batch.append(pop.command)
-                        waiters.append(pop)
+                        entry.take(pop)
                         riders += 1
             if riders >= RIDERS_MAX:
                 return
 
-    def _tell_how_many_share(self, batch: list[bytes], waiters: list[Waiter]) -> None:
+    def _tell_how_many_share(self, entry: _Entry) -> None:
         """Pops that leave their size to the broker are told with how many they share what is ready (PA-41)."""
-        pops = [(place, waiter) for place, waiter in enumerate(waiters) if isinstance(waiter, WaitingPop)]
-        if len(pops) + len(self.pops) < 2:
+        if not entry.pops or len(entry.pops) + len(self.pops) < 2:
             return
-        batched = Counter((pop.queue, pop.reader) for _, pop in pops)
-        for place, pop in pops:
+        batched = Counter((pop.queue, pop.reader) for _, pop in entry.pops)
+        for place, pop in entry.pops:
             sharing = batched[pop.queue, pop.reader] + self.pops.count(pop.queue, pop.reader)
-            batch[place] = consume.shared_among(pop.command, sharing)
+            entry.batch[place] = consume.shared_among(pop.command, sharing)
 
     def _fire_is_due(self, now_us: int) -> bool:
         if not self._fire_wanted or not self.settings.firing or any(flight.fires for flight in self._flights):
@@ -315,31 +392,54 @@ class Group:
 
     # --- applying
 
-    def applied(self, application: Application, results: list[tuple[bytes, int, Answer]], now_us: int) -> None:
-        """An entry was applied: answer its callers, serve those whom it made servable."""
+    def applied(self, application: Application, results: Sequence[tuple[bytes, int, Answer]], now_us: int) -> None:
+        """An entry was applied: answer the callers of this node, serve those whom it made servable."""
         step = application.step
         self.tallies.append(step.tally)
         self.look_at_deadlines()
         flights = self._flights
-        flight = None
-        if flights and flights[0].index <= application.index:
-            flight = flights.popleft()
-            must(flight.index == application.index, "an entry of ours was never applied", ours=flight.index)
-        if flight is not None and flight.term == application.term:
-            for (_, _, answer), waiter in zip(results, flight.waiters, strict=True):
-                if isinstance(waiter, Pending):
-                    if not waiter.slot.answered:
-                        waiter.slot.answer(pack(answer))
-                elif waiter is not None:
-                    self._answer_pop(waiter, answer, now_us)
-            if flight.fires:
+        while flights and flights[0].index <= application.index:
+            if flights.popleft().fires:
                 self._fire_wanted = True  # carries on at once while more are due; asked of the calendar, not assumed
-        elif flight is not None:
-            for waiter in flight.waiters:  # another leader's entry stands where ours would have: it never applied
-                if waiter is not None:
-                    waiter.slot.answer(Unavailable("retry"))
-        for queue, count in step.wakes.items():
-            self._wake(queue, count, now_us)
+        writes, guests = self.calls.writes, self.guests.writes
+        for request_id, kind, answer in results:
+            if kind == Kind.POP:
+                self._pop_applied(request_id, answer, now_us)
+                continue
+            call = writes.pop(request_id, None)
+            if call is not None:
+                # That it was applied before is news only to a node that got the first copy in a snapshot.
+                call.slot.answer(Unavailable("timeout") if answer is REPEATED else pack(answer))
+            elif guests:
+                guests.pop(request_id, None)
+        if self._leads:
+            for queue, count in step.wakes.items():
+                self._wake(queue, count, now_us)
+
+    def _pop_applied(self, request_id: bytes, answer: Answer, now_us: int) -> None:
+        pop = self.calls.pops.get(request_id) or self.guests.pops.get(request_id)
+        if pop is None:
+            return
+        if not consume.claimed(answer):
+            pop.sent_term = 0  # what was tried did nothing
+            if pop.gone:
+                self._nothing(pop)
+            elif self._leads:
+                self._give_pop(pop, now_us)
+            return
+        (self.guests if pop.is_guest else self.calls).pops.pop(request_id)
+        if pop.parked:  # here as well as in the log, after a change of leader
+            self.pops.withdraw(pop.lease_id)
+        if pop.is_guest:
+            return
+        if answer is REPEATED:
+            self.hand_back(pop.lease_id)
+            pop.slot.answer(Unavailable("timeout"))
+        elif pop.gone:
+            self.hand_back(pop.lease_id)
+            pop.slot.answer(NOTHING)
+        else:
+            pop.slot.answer(pack(answer))
 
     def _wake(self, queue: bytes, count: int, now_us: int) -> None:
         draining = self._lanes[Lane.DRAINING]
@@ -350,19 +450,6 @@ class Group:
             elif chance is not None:
                 self.pops.expect(queue, reader, chance)
 
-    def _answer_pop(self, pop: WaitingPop, answer: Answer, now_us: int) -> None:
-        if consume.claimed(answer):
-            if pop.gone:
-                self._hand_backs.append(pop.lease_id)
-                pop.slot.answer(NOTHING)
-            else:
-                pop.slot.answer(pack(answer))
-            return
-        if pop.gone:
-            pop.slot.answer(NOTHING)
-        else:
-            self.pop(pop, now_us)
-
     def _look(self, queue: bytes, reader: Reader, now_us: int) -> bool | int | None:
         """True: worth proposing; a time: not before then; None: not before something happens."""
         group, partition = reader
@@ -372,36 +459,61 @@ class Group:
 
     def ask_for_read_indexes(self) -> None:
         """Start the rounds of the reads that wait for one; all that wait share it."""
-        if self._reads and self.raft.may_propose:
-            for key, read in self._reads.items():
-                if read.read_index is None:
-                    read.read_index = -1
-                    self.raft.read_index(key)
+        if not self.reads.has_unasked:
+            return
+        if self.raft.may_propose:
+            for number in self.reads.take_unasked(self.now_s):
+                self.raft.read_index(number)
+        elif leader := self._leader_elsewhere:
+            for number in self.reads.take_unasked(self.now_s):
+                self._tell(leader, AskRead(number))
 
-    def read_confirmed(self, key: int, index: int) -> None:
+    def read_confirmed(self, number: int, index: int) -> None:
         """A majority answered: this read may be served once the state has reached `index`."""
-        read = self._reads.pop(key, None)
-        if read is not None:
-            read.read_index = index
-            self._confirmed.append(read)
+        guest = self.guests.reads.pop(number, None)
+        if guest is None:
+            self.reads.confirmed(number, index)
+        else:
+            node, their_number = guest
+            self._tell(node, ReadAt(their_number, index))
 
     def take_servable_reads(self, now_us: int) -> list[PendingRead]:
         """Reads that may be served from the state as it is now. Empty pops among them are dealt with here."""
-        if not self._confirmed:
-            return []
-        applied_index = self.machine.applied_index
         servable = []
-        waiting = []
-        for read in self._confirmed:
-            must(read.read_index is not None, "a read without an index was confirmed")
-            if read.read_index is not None and read.read_index > applied_index:
-                waiting.append(read)
-            elif read.pop is None:
+        for read in self.reads.take_servable(self.machine.applied_index):
+            if read.pop is None:
                 servable.append(read)
             elif self._look(read.pop.queue, read.pop.reader, now_us) is True:
                 self._lanes[Lane.DRAINING].append(read.pop)
             else:
-                read.slot.answer(NOTHING)
-        self._confirmed = waiting
+                self._nothing(read.pop)
         return servable
 
+
+class _Entry:
+    """An entry in the making. places: where it appends -> how many messages; pops: with their places in the batch."""
+
+    __slots__ = ("_term", "batch", "places", "pops", "repeats", "room", "room_bytes")
+
+    def __init__(self, term: int, room: int, room_bytes: int) -> None:
+        self._term, self.room, self.room_bytes = term, room, room_bytes
+        self.batch: list[bytes] = []
+        self.repeats: list[int] = []
+        self.places: dict[bytes, int] = {}
+        self.pops: list[tuple[int, WaitingPop]] = []
+
+    def add(self, command: bytes) -> None:
+        """One of the group's own, always."""
+        self.batch.append(command)
+
+    def take(self, waiting: Waiting) -> None:
+        """A call's. From now on it may be in the log."""
+        place = len(self.batch)
+        if waiting.sent_term:
+            self.repeats.append(place)
+        waiting.sent_term = self._term
+        if isinstance(waiting, WaitingPop):
+            self.pops.append((place, waiting))
+        self.batch.append(waiting.command)
+        self.room -= 1
+        self.room_bytes -= len(waiting.command)

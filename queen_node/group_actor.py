@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Protocol
@@ -12,13 +12,16 @@ import trio
 from queen_node import queries
 from queen_node.applier import Applier, Poison, Poisoned
 from queen_node.broker import Lane, Unavailable
-from queen_node.group import Group, Pending, PendingRead
+from queen_node.calls import Pending, PendingRead
+from queen_node.group import Group
 from queen_node.inbox import Inbox
 from queen_node.parked_pops import WaitingPop
+from queen_node.peer_calls import PeerCall
 from queen_node.queries import Reader
 from queen_node.state.step import Tally
 from raft.group import LogWrite
-from raft.messages import Entry
+from raft.invariants import must
+from raft.messages import Entry, Message
 from raft.wal import GroupWrite, LogFailed
 
 LATE_CALLS_EVERY_S = 0.5  # how late a call may learn that its time is over
@@ -55,6 +58,18 @@ class Written:
     write: LogWrite
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the same group said on another node: Raft's words, or about calls."""
+
+    node: int
+    said: Message | PeerCall
+
+
+class Tick:
+    """Raft's unit of time has passed."""
+
+
 class LetPopsGo:
     """The node stops: pops that wait are answered empty, so that their connections can close (CL-131)."""
 
@@ -67,8 +82,10 @@ class Alarm:
     """The time that the group asked to be told of has come."""
 
 
-DUE, ALARM, LET_POPS_GO = Due(), Alarm(), LetPopsGo()
-Event = tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Due | Alarm | LetPopsGo
+DUE, ALARM, LET_POPS_GO, TICK = Due(), Alarm(), LetPopsGo(), Tick()
+Event = (
+    tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Heard | Tick | Due | Alarm | LetPopsGo
+)
 
 
 class LogSink(Protocol):
@@ -77,6 +94,30 @@ class LogSink(Protocol):
     def submit_nowait(self, write: GroupWrite, report: Callable[[], None]) -> None:
         """Queue a write; `report` is called on the loop once it is fsynced."""
         ...
+
+
+class Peers(Protocol):
+    """The other nodes, as a group sees them. Nothing here waits; what cannot be sent is lost, and sent again."""
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Raft's messages, each to its receiver."""
+        ...
+
+    def tell(self, node: int, call: PeerCall) -> None:
+        """About a call."""
+        ...
+
+
+class Alone:
+    """There is no other node. Implements `Peers`."""
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """A lone voter says nothing to anybody."""
+        must(not messages, "a message to nobody", messages=messages)
+
+    def tell(self, node: int, call: PeerCall) -> None:
+        """The same."""
+        must(False, "a call to nobody", node=node)
 
 
 class Debt:
@@ -116,13 +157,14 @@ class GroupActor:
 
     def __init__(
         self, group: Group, applier: Applier, log_sink: LogSink, *, arm: Callable[[int | None], None],
-        count: Callable[[Tally], None], debt: Debt, inbox_bound: int,
+        count: Callable[[Tally], None], debt: Debt, inbox_bound: int, peers: Peers | None = None,
     ) -> None:
         self.group = group
         self.inbox: Inbox[Event] = Inbox(inbox_bound)
         self.debt = debt
         self.poison: Poison | None = None
         self._applier, self._log_sink, self._arm, self._count = applier, log_sink, arm, count
+        self._peers = peers or Alone()
         self._armed_us: int | None = -1
         self._alarm_scope = trio.CancelScope()
         self._leading = trio.Event()
@@ -132,11 +174,13 @@ class GroupActor:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._ring)
-                self.group.raft.core.campaign()
+                core = self.group.raft.core
+                if core.configuration.is_alone(core.node_id):
+                    core.campaign()
                 await self._turn(nursery)
                 while True:
                     events = await self.inbox.take_all()
-                    now_us = self.group.raft.clock.now_us()
+                    self.group.now_s, now_us = trio.current_time(), self.group.raft.clock.now_us()
                     for event in events:
                         self._take(event, now_us)
                     await self._turn(nursery)
@@ -160,6 +204,13 @@ class GroupActor:
                 group.raft.written(write)
             case Pop(pop):
                 group.pop(pop, now_us)
+            case Heard(node, said):
+                if isinstance(said, PeerCall):
+                    group.hear(node, said, now_us)
+                else:
+                    group.raft.step(said)
+            case Tick():
+                group.raft.core.tick()
             case PendingRead():
                 group.read(event)
             case Due():
@@ -172,7 +223,7 @@ class GroupActor:
             case HandBack(lease_id):
                 group.hand_back(lease_id)
             case Alarm():
-                group.give_up_late_calls(trio.current_time())
+                group.give_up_late_calls(trio.current_time(), now_us)
 
     async def _turn(self, nursery: trio.Nursery) -> None:
         """Propose, write, apply and answer until nothing is left to do without another event."""
@@ -182,6 +233,8 @@ class GroupActor:
         if group.unavailable is not None:
             return  # stopped: the wheel and the hand-backs must propose nothing either
         while True:
+            for read in group.take_servable_reads(now_us):
+                self._serve(read, nursery)
             group.propose(now_us)
             group.ask_for_read_indexes()
             pumped = raft.pump()
@@ -193,6 +246,8 @@ class GroupActor:
                 except LogFailed:  # the node tells why, and says so in /health (CL-126)
                     self.refuse_everything()
                     return
+            if pumped.send:
+                self._peers.send(pumped.send)
             for request, index in pumped.reads:
                 group.read_confirmed(request, index)
             if pumped.to_apply:
@@ -202,8 +257,9 @@ class GroupActor:
                 now_s, now_us = trio.current_time(), raft.clock.now_us()
             if not self._leading.is_set() and raft.may_propose:
                 self._leading.set()
-            for read in group.take_servable_reads(now_us):
-                self._serve(read, nursery)
+        for node, call in group.outgoing:
+            self._peers.tell(node, call)
+        group.outgoing.clear()
         self._set_alarm(now_s, now_us)
         self._arm_wheel()
 

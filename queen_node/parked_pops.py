@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 
+from queen_node import commands
 from queen_node.slots import ResultSlot
 
 Reader = tuple[bytes, bytes | None]  # consumer group, partition or None for any of the queue
@@ -19,15 +20,22 @@ WOKEN_BY_TIME_MAX = 8  # pops of one reader tried when a lease or a delay ends; 
 
 
 class WaitingPop:
-    """A long poll. Times in seconds of the monotonic clock."""
+    """A pop of this node's client, or of another node's at the leader. Times in seconds of the monotonic clock."""
 
-    __slots__ = ("answer_by_s", "command", "gone", "lease_id", "parked", "queue", "reader", "slot", "waits")
+    __slots__ = (
+        "answer_by_s", "command", "gone", "is_guest", "lease_id", "parked", "queue", "reader", "request_id",
+        "sent_at_s", "sent_term", "slot", "waits",
+    )
 
     def __init__(
         self, command: bytes, *, lease_id: bytes, queue: bytes, reader: Reader, slot: ResultSlot, waits: bool,
-        answer_by_s: float,
+        answer_by_s: float, is_guest: bool = False,
     ) -> None:
         self.command = command
+        self.request_id = commands.request_id_of(command)
+        self.is_guest = is_guest  # another node's: that node answers it when it applies the claim
+        self.sent_term = 0  # as in `calls.Pending`
+        self.sent_at_s = 0.0
         self.lease_id = lease_id
         self.queue = queue
         self.reader = reader

@@ -12,8 +12,8 @@ import trio
 
 from queen_node.admission import Admission
 from queen_node.broker import Lane, Unavailable
+from queen_node.calls import Pending, PendingRead
 from queen_node.disk_gate import Gates
-from queen_node.group import Pending, PendingRead
 from queen_node.group_actor import Event, GroupActor, HandBack, Pop, Withdraw
 from queen_node.metrics import Metrics
 from queen_node.parked_pops import Reader, WaitingPop

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 import trio
 
 from queen_node.broker import Unavailable
+from queen_node.calls import Pending, PendingRead
 from queen_node.disk_gate import Gates
 from queen_node.doorway import frames
 from queen_node.doorway.channel import Channel
 from queen_node.doorway.frames import HEAD, Kind
 from queen_node.doorway.report import Sums, pack_response
-from queen_node.group import Pending, PendingRead
 from queen_node.group_actor import LET_POPS_GO, Event, HandBack, Pop, Withdraw
 from queen_node.http.messages import Request
 from queen_node.http.routes import Handler

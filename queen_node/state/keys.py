@@ -11,6 +11,7 @@ import struct
 
 META = b"\x01"  # -> Meta: applied index, term, digest, last stamp
 COUNTERS = b"\x02"  # -> CountersRow
+OUTCOMES = b"\x03"  # log index -> stamp (us), request ids of that entry (outcomes.py)
 QUEUE = b"\x10"  # queue name -> QueueRow
 PARTITION_NAME = b"\x11"  # queue id, partition name -> partition id, u64
 PARTITION = b"\x12"  # partition id -> PartitionRow

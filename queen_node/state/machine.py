@@ -6,13 +6,14 @@ the group is poisoned (README 22) and whoever drives it stops it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cbor2
 
-from queen_node.commands import ENTRY_VERSION, Kind
+from queen_node.commands import ENTRY_VERSION, ENTRY_VERSION_KEPT, Kind
 from queen_node.state import consume, push, queues, timers
+from queen_node.state.outcomes import Outcomes
 from queen_node.state.step import Step
 from queen_node.state.store import Store
 
@@ -33,6 +34,13 @@ HANDLERS: dict[int, Handler] = {
 }
 
 
+class Repeated:
+    """The answer to a command whose request was applied before: it changed nothing."""
+
+
+REPEATED = Repeated()
+
+
 class UnknownEntry(Exception):
     """The log holds what this release cannot apply (CL-29): the node stops rather than skip it."""
 
@@ -40,10 +48,18 @@ class UnknownEntry(Exception):
 class Application:
     """An entry on its way into the store, one command at a time, so that the loop can breathe in between (M-50)."""
 
-    __slots__ = ("_next", "commands", "index", "step", "term")
+    __slots__ = ("_next", "_outcomes", "commands", "index", "repeats", "requests", "step", "term")
 
-    def __init__(self, step: Step, commands: list[Command], *, index: int, term: int) -> None:
+    def __init__(
+        self, step: Step, commands: list[Command], *, index: int, term: int, outcomes: Outcomes | None = None,
+        repeats: Sequence[int] = (),
+    ) -> None:
+        """outcomes: where the requests are remembered, None: nowhere; repeats: places of commands that may have been
+        applied before."""
         self.step, self.commands, self.index, self.term = step, commands, index, term
+        self.repeats = repeats
+        self.requests: list[bytes] = []  # applied by this entry, as far as they are to be remembered
+        self._outcomes = outcomes
         self._next = 0
 
     @property
@@ -53,15 +69,32 @@ class Application:
 
     def apply_next(self) -> tuple[bytes, int, Answer]:
         """Apply one command: (request id, kind, answer). Raises UnknownEntry for a kind that is not known."""
-        command = self.commands[self._next]
-        self._next += 1
-        handler = HANDLERS.get(command[0])
+        place = self._next
+        command = self.commands[place]
+        self._next = place + 1
+        kind, request_id = command[0], command[1]
+        handler = HANDLERS.get(kind)
         if handler is None:
-            raise UnknownEntry(f"entry {self.index} holds a command of kind {command[0]!r}")
+            raise UnknownEntry(f"entry {self.index} holds a command of kind {kind!r}")
+        if place in self.repeats and self._was_applied(request_id):
+            return request_id, kind, REPEATED
         answer = handler(self.step, command)
         if self.step.touched:
             consume.settle(self.step)
-        return command[1], command[0], answer
+        # A pop that found nothing did nothing: it will be tried again under its id.
+        if self._outcomes is not None and request_id and answer is not None:
+            self.requests.append(request_id)
+        return request_id, kind, answer
+
+    def _was_applied(self, request_id: bytes) -> bool:
+        return request_id in self.requests or (
+            self._outcomes is not None and self._outcomes.holds(request_id, self.step.now_us))
+
+    def remember_requests(self) -> None:
+        """Write which requests this entry applied, if that is wanted; once, when all commands were applied."""
+        if self._outcomes is not None and self.requests:
+            self._outcomes.record(self.index, self.step.now_us, self.requests)
+            self.requests = []
 
 
 class Machine:
@@ -69,6 +102,7 @@ class Machine:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.outcomes = Outcomes(store)
 
     @property
     def applied_index(self) -> int:
@@ -81,17 +115,25 @@ class Machine:
             step = Step(self.store, now_us=self.store.meta.stamp_us, index=index)
             return Application(step, [], index=index, term=term)
         try:
-            version, stamp_us, commands = cbor2.loads(data)
+            version, stamp_us, commands, *more = cbor2.loads(data)
         except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
             raise UnknownEntry(f"entry {index} is not an entry: {error}") from error
-        if version != ENTRY_VERSION:
-            raise UnknownEntry(f"entry {index} is of version {version}, this release applies {ENTRY_VERSION}")
+        if version not in (ENTRY_VERSION, ENTRY_VERSION_KEPT):
+            raise UnknownEntry(f"entry {index} is of version {version}, this release applies {ENTRY_VERSION_KEPT}")
         # A stamp below the last one counts as the last one: the group clock never runs backwards (M-20).
         step = Step(self.store, now_us=max(stamp_us, self.store.meta.stamp_us), index=index)
-        return Application(step, commands, index=index, term=term)
+        if version == ENTRY_VERSION:
+            return Application(step, commands, index=index, term=term)
+        return Application(step, commands, index=index, term=term, outcomes=self.outcomes, repeats=more[0])
+
+    def discard(self) -> None:
+        """Take back what the entry that is being applied has changed."""
+        self.store.discard()
+        self.outcomes.forget_memory()
 
     def commit(self, application: Application) -> None:
         """Write the entry's batch. Raises StoreBusy: nothing was written, call again (M-4)."""
+        application.remember_requests()
         self.store.commit(index=application.index, term=application.term, stamp_us=application.step.now_us)
 
     def apply_entry(self, *, index: int, term: int, data: bytes) -> list[tuple[bytes, int, Answer]]:

@@ -17,11 +17,12 @@ from queen_node.answers.push import push_results
 from queen_node.answers.timers import render_timers
 from queen_node.applier import Applier
 from queen_node.broker import Lane, Unavailable
+from queen_node.calls import Pending
 from queen_node.commands import PayloadFlag
 from queen_node.crash_points import passes
 from queen_node.disk_gate import OPEN
 from queen_node.errors import Refused
-from queen_node.group import Group, Pending
+from queen_node.group import Group
 from queen_node.group_actor import DUE, Debt, GroupActor, HandBack
 from queen_node.ids import IdMint
 from queen_node.metrics import Metrics

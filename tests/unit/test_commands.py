@@ -52,7 +52,7 @@ GOLDEN: dict[str, tuple[bytes, str, list[Any]]] = {
         [5, RID, b"g", [[b"t", 7, 0, MID, None], [b"u", 7, 2, b"", b"why"]]],
     ),
     "extend": (commands.extend(RID, MID, 60), f"84 06 {R} {M} 18 3c", [6, RID, MID, 60]),
-    "hand back": (commands.hand_back(MID), f"83 07 40 {M}", [7, b"", MID]),
+    "hand back": (commands.hand_back(MID), f"83 07 {M} {M}", [7, MID, MID]),
     "configure": (
         commands.configure(RID, b"q", MID, (b"ns", None), "merge", [("lease_time", 60), ("ttl", None)]),
         f"87 08 {R} 4171 {M} 82 42 6e73 f6 65 6d65726765 82 82 6a 6c656173655f74696d65 183c 82 63 74746c f6",
@@ -84,8 +84,8 @@ def test_every_kind_of_command_has_golden_bytes() -> None:
 def test_an_entry_is_its_version_stamp_and_commands_as_they_are() -> None:
     """The commands' own bytes stand in the entry: nobody encodes them twice."""
     raw = commands.entry(1_700_000_000_000_000, [commands.hand_back(MID)])
-    assert raw == bytes.fromhex(f"83 01 1b 00060a24181e4000 81 83 07 40 {M}")
-    assert cbor2.loads(raw) == [1, 1_700_000_000_000_000, [[7, b"", MID]]]
+    assert raw == bytes.fromhex(f"83 01 1b 00060a24181e4000 81 83 07 {M} {M}")
+    assert cbor2.loads(raw) == [1, 1_700_000_000_000_000, [[7, MID, MID]]]
 
 
 @pytest.mark.parametrize("count", [0, 1, 23, 24, 255, 256, 1000])

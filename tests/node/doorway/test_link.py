@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from queen_node.broker import Lane, Unavailable
+from queen_node.calls import Pending, PendingRead
 from queen_node.disk_gate import OPEN, Gates
 from queen_node.doorway import frames
 from queen_node.doorway.channel import Channel
@@ -19,7 +20,6 @@ from queen_node.doorway.frames import Kind
 from queen_node.doorway.link import DoorLink
 from queen_node.doorway.remote_broker import RemoteBroker
 from queen_node.doorway.report import Sums, unpack_response
-from queen_node.group import Pending, PendingRead
 from queen_node.group_actor import Event, HandBack, LetPopsGo, Pop, Withdraw
 from queen_node.http.messages import Request, Response
 from queen_node.inbox import Inbox

@@ -10,8 +10,9 @@ import msgspec
 from queen_node import commands
 from queen_node.answers.consume import render_pop
 from queen_node.broker import Lane, Unavailable
+from queen_node.calls import Pending, PendingRead
 from queen_node.commands import PayloadFlag, TimerOp
-from queen_node.group import Group, GroupSettings, Pending, PendingRead
+from queen_node.group import Group, GroupSettings
 from queen_node.ids import IdMint
 from queen_node.parked_pops import WaitingPop
 from queen_node.places import place
@@ -82,6 +83,8 @@ class Driver:
         group = self.group
         group.tell_the_time(self.now_s, group.raft.clock.now_us())
         while True:
+            for read in group.take_servable_reads(group.raft.clock.now_us()):
+                read.slot.answer(b"served")
             group.propose(group.raft.clock.now_us())
             group.ask_for_read_indexes()
             pumped = group.raft.pump()
@@ -103,8 +106,6 @@ class Driver:
                 if results:
                     self.entries.append(len(results))
                 group.applied(application, results, group.raft.clock.now_us())
-            for read in group.take_servable_reads(group.raft.clock.now_us()):
-                read.slot.answer(b"served")
 
     def write_out(self) -> None:
         """The disk catches up with all that was handed to it."""
@@ -176,7 +177,7 @@ def messages(pop: WaitingPop) -> list[dict[str, object]] | None:
     return found
 
 
-def delivered(pop: WaitingPop) -> list[object] | None:
+def delivered(pop: WaitingPop) -> list[str] | None:
     """The transaction ids of that."""
     found = messages(pop)
-    return None if found is None else [message["transactionId"] for message in found]
+    return None if found is None else [str(message["transactionId"]) for message in found]

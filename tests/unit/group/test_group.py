@@ -242,7 +242,7 @@ def test_calls_past_their_deadline_are_answered_and_what_was_proposed_is_unknown
     driver.turn()
     waiting = driver.push(b"q", b"2")
     driver.clock.since_boot_us += 31_000_000
-    driver.group.give_up_late_calls(driver.now_s)
+    driver.group.give_up_late_calls(driver.now_s, driver.group.raft.clock.now_us())
     assert (outcome(proposed), outcome(waiting)) == ("timeout", "no_leader")
     driver.disk_works = True
     driver.write_out()

@@ -1,0 +1,108 @@
+"""What the same group says to itself on two nodes, beside Raft: calls on their way to the leader, and what it knows of
+them (contract/cluster.md 4.3, M-42).
+
+A leader does not answer a write: the node that took it applies the entry too and answers from that. So only what does
+not show in the log has an answer here. Encoded as `[version, [kind, field, …]]`, CBOR.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import cbor2
+import msgspec
+
+PEER_CALLS_VERSION = 1
+
+Id: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Name: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=65_535)]
+
+
+class Malformed(Exception):
+    """Bytes from a peer that are none of these."""
+
+
+class _Call(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    pass
+
+
+class Forward(_Call, frozen=True, tag=1):
+    """Propose this. lane: of `broker.Lane`. repeat: it may be in the log already. places: see `Broker.write`."""
+
+    request_id: Id
+    lane: Annotated[int, msgspec.Meta(ge=0, le=1)]
+    repeat: bool
+    places: tuple[Name, ...]
+    command: bytes
+
+
+class ForwardPop(_Call, frozen=True, tag=2):
+    """Propose this pop when it can be served. wait_ms: for so long; waits: False, and nothing is confirmed at once."""
+
+    request_id: Id
+    lease_id: Id
+    repeat: bool
+    wait_ms: Number
+    waits: bool
+    queue: Name
+    group: Name
+    partition: Name | None
+    command: bytes
+
+
+class Withdraw(_Call, frozen=True, tag=3):
+    """The client of that pop has gone."""
+
+    request_id: Id
+
+
+class AskRead(_Call, frozen=True, tag=4):
+    """From which index on may what is asked now be read? (M-40) number: of the asker's, echoed."""
+
+    number: Number
+
+
+class NotTaken(_Call, frozen=True, tag=5):
+    """The receiver of a call does not lead, or no longer: it proposes nothing, and has not."""
+
+    request_id: Id
+
+
+class Nothing(_Call, frozen=True, tag=6):
+    """That pop has come to its end, and nothing was claimed for it."""
+
+    request_id: Id
+
+
+class ReadAt(_Call, frozen=True, tag=7):
+    """The answer to AskRead."""
+
+    number: Number
+    index: Number
+
+
+PeerCall: TypeAlias = Forward | ForwardPop | Withdraw | AskRead | NotTaken | Nothing | ReadAt
+
+
+def encode(call: PeerCall) -> bytes:
+    """The call as it travels."""
+    return cbor2.dumps((PEER_CALLS_VERSION, msgspec.to_builtins(call, builtin_types=(bytes,))))
+
+
+def decode(data: bytes) -> PeerCall:
+    """The call that `encode` made `data` from. Raises Malformed for anything else."""
+    try:
+        value = cbor2.loads(data)
+    except (cbor2.CBORError, RecursionError) as error:
+        raise Malformed(f"not CBOR: {error}") from error
+    if not isinstance(value, list) or len(value) != 2:
+        raise Malformed("not a pair of version and call")
+    version, body = value
+    if type(version) is not int or version != PEER_CALLS_VERSION:
+        raise Malformed(f"version {version!r}, not {PEER_CALLS_VERSION}")
+    try:
+        call: PeerCall = msgspec.convert(body, PeerCall, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        raise Malformed(str(error)) from error
+    return call

@@ -1,0 +1,229 @@
+"""A group on three nodes: calls find their leader, go again when it is gone, and are done once."""
+
+from __future__ import annotations
+
+from queen_node.answers.push import push_results
+from tests.unit.group.driver import delivered, outcome
+from tests.unit.group.three import Three
+
+
+def offsets(slot: object) -> list[int]:
+    """Of the messages that a push was answered with."""
+    answer = outcome(slot)  # type: ignore[arg-type]
+    assert isinstance(answer, bytes), answer
+    return [result.offset for result in push_results(answer)]
+
+
+def test_any_node_takes_any_call_and_answers_when_it_has_applied_it() -> None:
+    """CL-2, CL-35, cluster.md 4.2."""
+    three = Three()
+    three.elect(1)
+    slots = [three.push(node, b"q", b"m%d" % node) for node in (1, 2, 3)]
+    reads = [three.read(node) for node in (1, 2, 3)]
+    pop = three.pop(2, b"q")
+    three.settle()
+    assert sorted(offsets(slot)[0] for slot in slots) == [0, 1, 2]
+    assert all(read.answered for read in reads)
+    assert sorted(delivered(pop) or ()) == ["m1", "m2", "m3"]
+    three.pass_time(0.2)
+    assert len(three.digests()) == 1
+
+
+def test_calls_wait_for_a_leader_and_then_for_nothing() -> None:
+    """CL-140: a node holds a call through an election."""
+    three = Three()
+    push, read, pop = three.push(2, b"q", b"m"), three.read(3), three.pop(3, b"q")
+    three.settle()
+    assert outcome(push) is None and not read.answered and delivered(pop) is None
+    three.elect(1)
+    assert offsets(push) == [0] and read.answered and delivered(pop) == ["m"]
+
+
+def test_what_was_never_sent_is_refused_as_surely_not_applied_after_eight_seconds() -> None:
+    """CL-140, G-D5: `no_leader` means that it never left this node."""
+    three = Three()
+    three.cut = {1, 2, 3}
+    push = three.push(2, b"q", b"m")
+    three.pass_time(7.8)
+    assert outcome(push) is None
+    three.pass_time(0.6)
+    assert outcome(push) == "no_leader"
+
+
+def test_a_leader_lost_with_a_call_costs_a_repeat_and_no_second_message() -> None:
+    """CL-27, M-53: the first copy is in the log that the next leader brings along; so both are, and one counts."""
+    three = Three()
+    leader = three.elect(1)
+    three.pass_time(0.2)
+    leader.disk_works = False  # it sends what it cannot write yet: the entry commits on the others, or not at all
+    push = three.push(3, b"q", b"once")
+    three.settle()
+    assert outcome(push) is None or offsets(push) == [0]
+    three.cut = {1}
+    three.pass_time(4)
+    assert offsets(push) == [0]
+    again = three.push(2, b"q", b"next")
+    three.pass_time(0.3)
+    assert offsets(again) == [1]
+    assert len(three.digests()) == 1
+
+
+def test_both_copies_of_a_call_in_the_log_are_one_message() -> None:
+    """CL-27, M-53: the leader's end left the first copy on one follower, which leads next; the other node sends its call
+    again. Nothing but the request id tells the copies apart: the queue checks no transaction ids."""
+    three = Three()
+    three.elect(1)
+    three.configure(1, b"q", dedup_window_seconds=0)
+    three.pass_time(0.2)
+    three.members[1].disk_works = three.members[3].disk_works = False
+    push = three.push(3, b"q", b"once")
+    three.settle()
+    assert outcome(push) is None
+    three.cut = {1}
+    three.members[3].disk_works = True
+    three.pass_time(4)
+    assert offsets(push) == [0]
+    assert 2 in three.members[3].copies.values(), "the scene did not come about"
+    assert offsets(three.pushed(2, b"q", b"next")) == [1]
+    assert len(three.digests()) == 1
+
+
+def test_a_call_that_comes_twice_stands_in_the_log_once() -> None:
+    """The node that took it sends it again while the leader waits for its disk."""
+    three = Three()
+    leader = three.elect(1)
+    three.pass_time(0.2)
+    for member in three.members.values():
+        member.disk_works = False
+    push = three.push(2, b"q", b"m")
+    three.pass_time(0.9)
+    for member in three.members.values():
+        member.disk_works = True
+    three.pass_time(0.9)
+    assert offsets(push) == [0] and sum(leader.entries) == 1
+
+
+def test_a_leader_that_lost_its_place_keeps_nobody_waiting() -> None:
+    """Its parked pops and the calls of other nodes go to the next leader, and stay with nobody else."""
+    three = Three()
+    old = three.elect(1)
+    pops = [three.pop(node, b"q") for node in (1, 2, 3)]
+    three.settle()
+    assert len(old.group.pops) == 3
+    three.hand_over(1, 2)
+    assert len(old.group.pops) == 0 and not old.group.guests.pops
+    assert len(three.members[2].group.pops) == 3
+    three.push(1, b"q", b"m")
+    three.settle()
+    assert [delivered(pop) for pop in pops].count(["m"]) == 1
+
+
+def test_a_lost_frame_is_sent_again() -> None:
+    """A connection that breaks takes frames with it; the leader takes a call that comes twice once."""
+    three = Three()
+    leader = three.elect(1)
+    three.lose_calls = True
+    push, read, pop = three.push(2, b"q", b"m"), three.read(2), three.pop(2, b"empty")
+    three.settle()
+    three.lose_calls = False
+    assert outcome(push) is None and not read.answered
+    three.pass_time(1)
+    assert offsets(push) == [0] and read.answered and delivered(pop) is None
+    three.pass_time(6)
+    assert leader.group.pops.count(b"empty", (b"__QUEUE_MODE__", None)) == 1
+    three.push(3, b"empty", b"late")
+    three.settle()
+    assert delivered(pop) == ["late"]
+
+
+def test_a_parked_pop_moves_to_the_next_leader() -> None:
+    """M-42, CL-81: what is pushed after the change of leader is delivered at once."""
+    three = Three()
+    three.elect(1)
+    pop = three.pop(3, b"q")
+    three.settle()
+    assert len(three.members[1].group.pops) == 1
+    three.cut = {1}
+    three.pass_time(4)
+    three.push(2, b"q", b"m")
+    three.settle()
+    assert delivered(pop) == ["m"]
+
+
+def test_a_pop_whose_client_left_hands_back_what_the_leader_claimed_for_it() -> None:
+    """PA-23, M-42: the claim was on its way when the client went."""
+    three = Three()
+    three.elect(1)
+    three.push(1, b"q", b"m")
+    three.pass_time(0.2)
+    pop = three.pop(2, b"q")
+    three.members[2].group.withdraw(pop)
+    three.settle()
+    three.pass_time(0.2)
+    assert delivered(pop) == []
+    again = three.pop(3, b"q")
+    three.settle()
+    assert delivered(again) == ["m"]
+    assert three.members[1].group.machine.store.counters().leases_live == 1
+
+
+def test_an_empty_pop_is_answered_on_the_node_that_took_it() -> None:
+    """PA-20: at once without a wait, at its deadline with one."""
+    three = Three()
+    three.elect(1)
+    at_once, waits = three.pop(2, b"q", wait_s=None), three.pop(2, b"q", wait_s=2)
+    three.settle()
+    assert delivered(at_once) == [] and delivered(waits) is None
+    three.pass_time(2.5)
+    assert delivered(waits) == []
+    assert not three.members[2].group.calls and not three.members[1].group.guests.pops
+
+
+def test_timers_fire_on_the_next_leader() -> None:
+    """CL-77: pending timers are state; nothing is handed over, nothing fires twice."""
+    three = Three()
+    three.elect(1)
+    three.schedule(2, b"q", b"k", 2000)
+    three.pass_time(0.5)
+    three.cut = {1}
+    pop = three.pop(3, b"q")
+    three.pass_time(6)
+    assert delivered(pop) == ["txn-k"]
+    assert three.members[2].group.machine.store.counters().timers_pending == 0
+    three.cut = set()
+    three.pass_time(3)
+    assert len(three.digests()) == 1
+
+
+def test_a_leader_without_a_majority_proposes_nothing_until_it_is_back() -> None:
+    """CL-52, CL-79."""
+    three = Three()
+    leader = three.elect(1)
+    three.pass_time(0.2)
+    three.cut = {2, 3}
+    three.pass_time(1.7)
+    last_index = leader.group.raft.core.log.last_index
+    push = three.push(1, b"q", b"m")
+    three.pass_time(0.5)
+    assert leader.leads and leader.group.raft.core.log.last_index == last_index
+    three.cut = set()
+    three.pass_time(0.5)
+    assert offsets(push) == [0]
+
+
+def test_a_deposed_leader_answers_from_the_log_and_not_from_what_it_proposed() -> None:
+    """CL-41: a write accepted under an old term is answered only if it is what stands at its place."""
+    three = Three()
+    three.elect(1)
+    three.pass_time(0.2)
+    three.cut = {1}
+    lost = three.push(1, b"q", b"lost?")
+    three.settle()
+    three.pass_time(3)
+    three.push(2, b"q", b"first")
+    three.pass_time(0.5)
+    assert outcome(lost) is None
+    three.cut = set()
+    three.pass_time(3)
+    assert offsets(lost) == [1], "it went again to the leader, behind what was written meanwhile"
+    assert len(three.digests()) == 1

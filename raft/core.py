@@ -1,38 +1,30 @@
 """One group's Raft, as in the Raft paper and thesis: what a member decides, given messages, ticks and disk reports.
 
 It is called and never calls: no IO, no clock, no await; randomness is passed in. What follows from a call waits in
-`ready()`. Arithmetic of majorities, the log, followers' progress and read rounds have rooms of their own.
+`ready()`. What a member does with a message is in `handlers`; arithmetic of majorities, the log, followers' progress
+and read rounds have rooms of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import Any, Final
 
+from raft.handlers import HANDLERS
 from raft.invariants import broken, must
 from raft.leadership import Leadership
 from raft.log import Log
 from raft.messages import (
-    Append,
-    AppendAccepted,
-    AppendRejected,
-    Committed,
     Denial,
     Entry,
     EntryKind,
     HardState,
-    Heartbeat,
-    HeartbeatAnswered,
     Message,
     PreVote,
     PreVoteDenied,
-    PreVoteGranted,
     StaleTerm,
-    TimeoutNow,
     Vote,
     VoteDenied,
-    VoteGranted,
 )
 from raft.promises import Promises
 from raft.quorum import Configuration, Tally
@@ -344,88 +336,6 @@ class Core:
         """Whether the asker's log is less up to date than this one's (Raft paper §5.4.1)."""
         return (message.last_term, message.last_index) < (self.log.last_term, self.log.last_index)
 
-    # Handlers of messages of the current term
-
-    def _answer_pre_vote(self, message: PreVote) -> None:
-        if self._hears_leader():
-            self._deny(message, Denial.HEARS_LEADER)
-        elif self._is_behind(message):
-            self._deny(message, Denial.LOG_BEHIND)
-        else:
-            self._send.append(PreVoteGranted(self.node_id, message.sender, self.term))
-
-    def _answer_vote(self, message: Vote) -> None:
-        if self.voted_for not in (0, message.sender):
-            self._deny(message, Denial.VOTED_FOR_OTHER)
-        elif self._is_behind(message):
-            self._deny(message, Denial.LOG_BEHIND)
-        else:
-            self.voted_for = message.sender
-            self._elapsed_ticks = 0
-            self._promises.add(VoteGranted(self.node_id, message.sender, self.term, self.clock_us))
-
-    def _take_grant(self, message: PreVoteGranted | VoteGranted) -> None:
-        if type(message) is VoteGranted:
-            self.vote_clocks[message.sender] = message.clock_us
-        self._count_vote(message.sender, granted=True)
-
-    def _take_denial(self, message: PreVoteDenied | VoteDenied) -> None:
-        self._count_vote(message.sender, granted=False)
-
-    def _take_over(self, _message: TimeoutNow) -> None:
-        if self.configuration.is_voter(self.node_id):
-            self._stand(transfer=True)
-
-    def _take_append(self, message: Append) -> None:
-        self._hear_from_leader(message.sender)
-        log, previous_index = self.log, message.previous_index
-        if previous_index < self.commit_index:
-            # Overtaken by a later one. What is committed agrees with every leader's log, so that much is accepted.
-            self._accept(message, self.commit_index)
-        elif log.holds(previous_index, message.previous_term):
-            commit_index = self.commit_index
-            last_index = log.write_after(previous_index, message.entries, commit_index=commit_index, in_term=self.term)
-            # Only what this message proves to agree may commit: past it this log can hold another leader's entries.
-            self._commit_to(min(message.commit_index, last_index))
-            self._accept(message, last_index)
-        else:
-            hint_index, hint_term = log.agreeing_place(previous_index, message.previous_term)
-            self._send.append(
-                AppendRejected(
-                    self.node_id, message.sender, self.term, previous_index, hint_index, hint_term, message.round
-                )
-            )
-
-    def _accept(self, message: Append, index: int) -> None:
-        # A promise about the own disk: it leaves after the write, never before.
-        self._promises.add(AppendAccepted(self.node_id, message.sender, self.term, index, message.round))
-
-    def _take_heartbeat(self, message: Heartbeat) -> None:
-        self._hear_from_leader(message.sender)
-        self._commit_to(message.commit_index)
-        self._send.append(HeartbeatAnswered(self.node_id, message.sender, self.term, message.round))
-
-    def _take_commit(self, message: Committed) -> None:
-        self._hear_from_leader(message.sender)
-        self._commit_to(message.commit_index)
-
-    def _take_acceptance(self, message: AppendAccepted) -> None:
-        leadership = self._lead()
-        if leadership.accepted(message):
-            self._advance_commit(leadership)
-
-    def _take_rejection(self, message: AppendRejected) -> None:
-        self._lead().rejected(message)
-
-    def _take_heartbeat_answer(self, message: HeartbeatAnswered) -> None:
-        self._lead().heartbeat_answered(message, self.commit_index)
-
-    def _ignore(self, message: Message) -> None:
-        """An answer that came too late for the role that asked, or told all by its term."""
-
-    def _meet_second_leader(self, message: Append | Heartbeat | Committed | TimeoutNow) -> None:
-        broken("two leaders in one term", term=self.term, leaders=(self.node_id, message.sender))
-
     # Entries and commitment (Raft paper §5.3, §5.4.2)
 
     def _open_term(self, leadership: Leadership) -> None:
@@ -466,35 +376,3 @@ class Core:
         facts |= {name: getattr(log, name) for name in ("last_index", "last_term", "submitted_index", "flushed_index")}
         broken("indexes, terms and role do not fit together", handed_index=self._handed_index, **facts)
 
-
-Handler = Callable[[Core, Any], None]
-
-_ANSWERS: Final = (
-    AppendAccepted, AppendRejected, HeartbeatAnswered, PreVoteDenied, PreVoteGranted, StaleTerm, VoteDenied,
-    VoteGranted,
-)  # fmt: skip
-_IN_EVERY_ROLE: Final[Mapping[type, Handler]] = {
-    **dict.fromkeys(_ANSWERS, Core._ignore),
-    PreVote: Core._answer_pre_vote,
-    Vote: Core._answer_vote,
-}
-_UNLESS_LEADER: Final[Mapping[type, Handler]] = {
-    **_IN_EVERY_ROLE,
-    Append: Core._take_append,
-    Heartbeat: Core._take_heartbeat,
-    Committed: Core._take_commit,
-    TimeoutNow: Core._take_over,
-}
-HANDLERS: Final[Mapping[Role, Mapping[type, Handler]]] = {
-    Role.FOLLOWER: _UNLESS_LEADER,
-    Role.PRE_CANDIDATE: {**_UNLESS_LEADER, PreVoteGranted: Core._take_grant, PreVoteDenied: Core._take_denial},
-    Role.CANDIDATE: {**_UNLESS_LEADER, VoteGranted: Core._take_grant, VoteDenied: Core._take_denial},
-    Role.LEADER: {
-        **_IN_EVERY_ROLE,
-        **dict.fromkeys((Append, Heartbeat, Committed, TimeoutNow), Core._meet_second_leader),
-        AppendAccepted: Core._take_acceptance,
-        AppendRejected: Core._take_rejection,
-        HeartbeatAnswered: Core._take_heartbeat_answer,
-    },
-}
-"""What each role does with each message of its own term."""

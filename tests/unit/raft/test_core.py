@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 import pytest
 
-from raft.core import HANDLERS, Core, NotLeader, Ready, Role, Settings, TransferInProgress
+from raft.core import Core, NotLeader, Ready, Role, Settings, TransferInProgress
+from raft.handlers import HANDLERS
 from raft.invariants import InvariantBroken
 from raft.log import ENTRY_OVERHEAD_BYTES, Log
 from raft.messages import (

@@ -18,6 +18,8 @@ from raft.invariants import must
 
 ENTRY_VERSION = 1
 U64_MAX = (1 << 64) - 1
+_ENTRY_HEAD = bytes((0x83, ENTRY_VERSION))
+_STAMP_BYTES = {24: 1, 25: 2, 26: 4, 27: 8}  # by the head of a CBOR integer that follows it
 
 
 class Kind(IntEnum):
@@ -165,6 +167,20 @@ def entry(now_us: int, commands: Sequence[bytes]) -> bytes:
     """The data of a log entry."""
     must(0 <= now_us <= U64_MAX, "a stamp does not fit", now_us=now_us)
     return b"".join((b"\x83", cbor2.dumps(ENTRY_VERSION), cbor2.dumps(now_us), _array_head(len(commands)), *commands))
+
+
+def stamp_of(data: bytes) -> int:
+    """The stamp of a log entry, read without the rest of it; 0 for bytes that are no entry of this version.
+
+    The state machine is where those are refused. Source: M-20; RFC 8949, major type 0.
+    """
+    if data[:2] != _ENTRY_HEAD or len(data) < 3:
+        return 0
+    head = data[2]
+    if head < 24:
+        return head
+    size = _STAMP_BYTES.get(head, 0)
+    return int.from_bytes(data[3 : 3 + size], "big") if size and len(data) >= 3 + size else 0
 
 
 def _array_head(count: int) -> bytes:

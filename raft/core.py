@@ -38,16 +38,16 @@ class Core:
     """One member of one group.
 
     To be read, never set: role, term, voted_for, leader (0 unknown), commit_index, applied_index, log, configuration;
-    vote_clocks, the group clock as each voter that elected this leader estimates it (M-21).
-    For the driver to set: clock_us, its own estimate, which its grants of votes carry; blank_data, what the blank
+    vote_clocks, the group clock as each voter that elected this leader estimates it: (clock_us, is_weak) (M-21, M-22).
+    For the driver to set: own_clock, its own estimate, which its grants of votes carry; blank_data, what the blank
     entry of a term holds. The first `ready` or `propose` after an election appends that entry, so a driver that sees
     `role` turn to LEADER can set it in time.
     """
 
     __slots__ = (
         "_elapsed_ticks", "_handed_index", "_handlers", "_leadership", "_promises", "_random", "_send", "_settings",
-        "_timeout_ticks", "_votes", "applied_index", "blank_data", "clock_us", "commit_index", "configuration",
-        "leader", "log", "node_id", "role", "term", "vote_clocks", "voted_for",
+        "_timeout_ticks", "_votes", "applied_index", "blank_data", "commit_index", "configuration", "leader", "log",
+        "node_id", "own_clock", "role", "term", "vote_clocks", "voted_for",
     )  # fmt: skip
 
     def __init__(
@@ -71,8 +71,8 @@ class Core:
         self._promises = Promises(hard_state)
         self._send: list[Message] = []
         self._votes: dict[int, bool] = {}
-        self.vote_clocks: dict[int, int] = {}
-        self.clock_us = 0
+        self.vote_clocks: dict[int, tuple[int, bool]] = {}
+        self.own_clock = (0, True)
         self.blank_data = b""
         self.leader = 0
         self._elapsed_ticks = self._timeout_ticks = 0

@@ -7,15 +7,15 @@ What the entries mean is the driver's business. Source: DESIGN, "Raft" and "The 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import cbor2
 import msgspec
 
-from raft.clock import NOTHING_KNOWN, Estimate, GroupClock, start_of_term_us
+from raft.clock import Estimate, GroupClock, start_of_term_us
 from raft.core import Core, Role
 from raft.invariants import must
-from raft.messages import Entry, HardState, Message
+from raft.messages import NUMBER_MAX, Append, Entry, EntryKind, HardState, Message, Vote
 from raft.wal import GroupWrite
 
 BLANK_VERSION = 1
@@ -40,11 +40,34 @@ class Pumped(msgspec.Struct, frozen=True):
     to_apply: Sequence[Entry]
 
 
-class RaftGroup:
-    """Drives one core. `life`: which life of a tenant the group is (M-70)."""
+def offset_of(data: bytes) -> int | None:
+    """The clock offset in a blank entry, µs (M-20); None when it holds none that this release can read."""
+    try:
+        value = cbor2.loads(data) if data else None
+    except (cbor2.CBORError, RecursionError):
+        return None
+    if not isinstance(value, list) or len(value) != 2 or value[0] != BLANK_VERSION or type(value[1]) is not int:
+        return None
+    return value[1] if abs(value[1]) <= NUMBER_MAX else None
 
-    def __init__(self, *, life: int, core: Core, clock: GroupClock) -> None:
+
+class RaftGroup:
+    """Drives one core.
+
+    life: which life of a tenant the group is (M-70). stamp_of: the stamp of an entry of commands, µs of the group
+    clock, 0 for one that cannot be read; whether such an entry is refused is decided where it is applied. offset:
+    (term, clock offset) of the last blank entry applied, from the state: without it a member that restarts within a
+    term would go by its own oscillator until the next one (M-21); (0, 0) when the state knows none.
+    """
+
+    def __init__(
+        self, *, life: int, core: Core, clock: GroupClock, stamp_of: Callable[[bytes], int],
+        offset: tuple[int, int] = (0, 0),
+    ) -> None:
         self.life, self.core, self.clock = life, core, clock
+        self._stamp_of = stamp_of
+        self._offset_term, self._offset_us = offset
+        self._learn_offset(core.log.after(core.applied_index))
         self._writes: deque[LogWrite] = deque()
         self._send: list[Message] = []
         self._led_term = 0
@@ -70,7 +93,21 @@ class RaftGroup:
 
     def step(self, message: Message) -> None:
         """Take in a peer's message."""
-        self.core.step(message)
+        core = self.core
+        if type(message) is Vote:
+            core.own_clock = self.clock.estimate()
+        core.step(message)
+        if type(message) is Append and message.term == core.term != self._offset_term:
+            self._learn_offset(message.entries)
+
+    def hear_boottime(self, node_id: int, boottime_us: int) -> None:
+        """A node frame, just read, said what its sender's BOOTTIME was when it was sent (M-21).
+
+        It tells the group clock when that node leads the current term and this one holds the term's blank entry.
+        """
+        core, clock_us = self.core, self._offset_us + boottime_us
+        if core.leader == node_id != core.node_id and core.term == self._offset_term and 0 < clock_us <= NUMBER_MAX:
+            self.clock.hear(core.term, clock_us)
 
     def written(self, write: LogWrite) -> None:
         """A write is on the disk, fsynced. Reports come in the order of the writes."""
@@ -103,6 +140,8 @@ class RaftGroup:
             writes = (write,)
         else:
             send.extend(ready.send_after_write)
+        if ready.to_apply and self.clock.offset_us is None:  # a leader has seen its own, and its log's when elected
+            self._see_stamps(ready.to_apply)
         return Pumped(writes, send, ready.reads, ready.to_apply)
 
     def applied(self, index: int) -> None:
@@ -112,7 +151,11 @@ class RaftGroup:
             self.core.log.forget_through(index)
 
     def _notice_leadership(self) -> None:
-        """On election fix the clock's offset for the term, before the blank entry that names it is appended."""
+        """On election fix the clock's offset for the term, before the blank entry that names it is appended.
+
+        What the log holds beyond the state has stamps too, and all of it will be applied: none may be ahead of the
+        new term.
+        """
         core, clock = self.core, self.clock
         if core.role is not Role.LEADER:
             clock.follow()
@@ -120,9 +163,22 @@ class RaftGroup:
         if self._led_term == core.term:
             return
         self._led_term = core.term
-        granted = [
-            Estimate(clock_us, is_weak=False) if clock_us else NOTHING_KNOWN
-            for voter, clock_us in core.vote_clocks.items() if voter != core.node_id
-        ]
+        self._see_stamps(core.log.after(core.applied_index))
+        granted = [Estimate(*clock) for voter, clock in core.vote_clocks.items() if voter != core.node_id]
         start_us = start_of_term_us(clock.last_stamp_us, [clock.estimate(), *granted])
         core.blank_data = cbor2.dumps((BLANK_VERSION, clock.lead(core.term, start_us)))
+
+    def _see_stamps(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if entry.kind is EntryKind.COMMANDS:
+                self.clock.see_stamp(self._stamp_of(entry.data))
+
+    def _learn_offset(self, entries: Sequence[Entry]) -> None:
+        """The offset of the latest term whose blank entry is among these. A constant of the term, so also one that is
+        cut again told the truth.
+        """
+        for entry in entries:
+            if entry.kind is EntryKind.BLANK and entry.term > self._offset_term:
+                offset_us = offset_of(entry.data)
+                if offset_us is not None:
+                    self._offset_term, self._offset_us = entry.term, offset_us

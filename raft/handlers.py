@@ -51,12 +51,12 @@ def answer_vote(core: Core, message: Vote) -> None:
     else:
         core.voted_for = message.sender
         core._elapsed_ticks = 0
-        core._promises.add(VoteGranted(core.node_id, message.sender, core.term, core.clock_us))
+        core._promises.add(VoteGranted(core.node_id, message.sender, core.term, *core.own_clock))
 
 
 def take_grant(core: Core, message: PreVoteGranted | VoteGranted) -> None:
     if type(message) is VoteGranted:
-        core.vote_clocks[message.sender] = message.clock_us
+        core.vote_clocks[message.sender] = message.clock_us, message.is_weak
     core._count_vote(message.sender, granted=True)
 
 

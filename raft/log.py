@@ -80,6 +80,10 @@ class Log:
                 return tuple(chosen[: max(count, 1)])
         return tuple(chosen)
 
+    def after(self, index: int) -> list[Entry]:
+        """All that is held after `index`: for looks that are rare, at a start or an election."""
+        return self._entries[max(index + 1 - self.first_index, 0) :]
+
     def append(self, term: int, kind: EntryKind, payloads: Sequence[bytes]) -> int:
         """Add a leader's own entries; returns the index of the first."""
         first = self.last_index + 1

@@ -185,7 +185,7 @@ class Scene:
         self._member(node).call(lambda core: core.log.forget_through(int(index)))
 
     def do_clock(self, node: str, clock_us: str) -> None:
-        self._member(node).call(lambda core: setattr(core, "clock_us", int(clock_us)))
+        self._member(node).call(lambda core: setattr(core, "own_clock", (int(clock_us), False)))
 
     # The disk
 

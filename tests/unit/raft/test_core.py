@@ -69,7 +69,7 @@ def lead(core: Core) -> Core:
     write(core)
     for voter in core.configuration.electors:
         if voter != core.node_id and core.role is Role.CANDIDATE:
-            core.step(VoteGranted(voter, core.node_id, core.term, 0))
+            core.step(VoteGranted(voter, core.node_id, core.term, 0, True))
     assert core.role is Role.LEADER
     while core.has_ready():
         write(core)
@@ -285,11 +285,11 @@ def test_the_first_leader_of_a_group_needs_no_pre_vote() -> None:
 
 
 def test_a_grant_carries_the_voters_clock() -> None:
-    """M-21."""
+    """M-21, M-22."""
     core = core_of((1, 2, 3))
-    core.clock_us = 1_700_000
+    core.own_clock = 1_700_000, False
     core.step(Vote(2, 1, 1, 0, 0, False))
-    assert core.ready().send_after_write == (VoteGranted(1, 2, 1, 1_700_000),)
+    assert core.ready().send_after_write == (VoteGranted(1, 2, 1, 1_700_000, False),)
 
 
 def test_promises_of_a_term_that_is_over_are_not_made() -> None:
@@ -306,7 +306,7 @@ def test_who_is_no_voter_elects_nobody() -> None:
     core = core_of((1, 2, 3))
     core.campaign(skip_pre_vote=True)
     write(core)
-    core.step(VoteGranted(9, 1, 1, 0))
+    core.step(VoteGranted(9, 1, 1, 0, True))
     assert core.role is Role.CANDIDATE
 
 
@@ -321,7 +321,7 @@ def test_a_learner_forgets_a_leader_that_fell_silent_and_then_objects_to_no_cand
         core.tick()
     assert (core.role, core.leader) == (Role.FOLLOWER, 0)
     core.step(Vote(3, 1, 2, 0, 0, False))
-    assert VoteGranted(1, 3, 2, 0) in core.ready().send_after_write
+    assert VoteGranted(1, 3, 2, 0, True) in core.ready().send_after_write
 
 
 # Leaders

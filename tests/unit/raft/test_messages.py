@@ -19,6 +19,7 @@ from raft.messages import (
     Heartbeat,
     MalformedMessage,
     Message,
+    VoteGranted,
     decode,
     encode,
 )
@@ -31,6 +32,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "receiver": node_ids,
     "reason": st.sampled_from(Denial),
     "transfer": st.booleans(),
+    "is_weak": st.booleans(),
 }
 
 
@@ -63,6 +65,7 @@ def test_the_bytes_of_version_1_stay_what_they_are() -> None:
     append = Append(1, 2, 7, 4, 6, 3, 9, (Entry(7, 5, EntryKind.COMMANDS, b"x"),))
     assert encode(append) == cbor2.dumps([1, [1, 1, 2, 7, 4, 6, 3, 9, [[7, 5, 0, b"x"]]]])
     assert encode(Heartbeat(1, 2, 7, 3, 9)) == cbor2.dumps([1, [4, 1, 2, 7, 3, 9]])
+    assert encode(VoteGranted(1, 2, 7, 9, True)) == cbor2.dumps([1, [11, 1, 2, 7, 9, True]])
 
 
 HEARTBEAT = [4, 1, 2, 7, 3, 9]

@@ -7,13 +7,16 @@ and read rounds have rooms of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from random import Random
 
+from raft import changes
+from raft.configurations import Configurations
 from raft.handlers import HANDLERS
 from raft.invariants import broken, must
 from raft.leadership import Leadership
 from raft.log import Log
+from raft.membership import View
 from raft.messages import (
     Denial,
     Entry,
@@ -45,9 +48,9 @@ class Core:
     """
 
     __slots__ = (
-        "_elapsed_ticks", "_handed_index", "_handlers", "_leadership", "_promises", "_random", "_send", "_settings",
-        "_timeout_ticks", "_votes", "applied_index", "blank_data", "commit_index", "configuration", "leader", "log",
-        "node_id", "own_clock", "role", "term", "vote_clocks", "voted_for",
+        "_configurations", "_elapsed_ticks", "_handed_index", "_handlers", "_is_unsettled", "_leadership", "_promises",
+        "_random", "_send", "_settings", "_timeout_ticks", "_votes", "applied_index", "blank_data", "commit_index",
+        "configuration", "leader", "log", "node_id", "own_clock", "role", "term", "vote_clocks", "voted_for",
     )  # fmt: skip
 
     def __init__(
@@ -61,8 +64,11 @@ class Core:
         settings: Settings,
         random: Random,
     ) -> None:
-        """A member as its disk has it. Breaks an invariant if what recovery read does not fit together."""
-        self.node_id, self.configuration, self.log = node_id, configuration, log
+        """A member as its disk has it. Breaks an invariant if what recovery read does not fit together.
+
+        configuration: as of the applied index; later ones are found in the log.
+        """
+        self.node_id, self.log = node_id, log
         self._settings, self._random = settings, random
         self.term, self.voted_for = hard_state.term, hard_state.voted_for
         self.commit_index = max(hard_state.commit_index, applied_index)
@@ -78,6 +84,9 @@ class Core:
         self._elapsed_ticks = self._timeout_ticks = 0
         self._become(Role.FOLLOWER)
         must(applied_index >= log.first_index - 1, "the log starts after what is applied", applied=applied_index)
+        self._configurations = Configurations(applied_index, configuration)
+        self._use_configuration()
+        changes.follow(self, log.after(applied_index))
         self._check()
 
     # What the driver asks
@@ -146,7 +155,7 @@ class Core:
         leadership = self._leadership
         if leadership is not None:
             leadership.tick(self.commit_index)
-            if self._settings.check_quorum and leadership.quorum_silent_ticks() >= self._settings.quorum_ticks:
+            if self._must_go(leadership):
                 self._give_up(leadership)
         else:
             self._elapsed_ticks += 1
@@ -223,12 +232,37 @@ class Core:
             raise ValueError(f"leadership cannot go to {target}")
         leadership.transfer_to(target)
 
+    def configuration_at(self, index: int) -> Configuration:
+        """Who the members were once the entry at `index`, not before the applied one, was appended."""
+        return self._configurations.at(index)
+
+    def membership_view(self, max_silent_ticks: int, also_live: Collection[int] = ()) -> View:
+        """What this leader knows of the members, for `membership` to check a change against.
+
+        also_live: nodes of which the driver knows that they run and answer, as a learner-to-be (CL-104). Raises
+        NotLeader.
+        """
+        return self._lead().view(max_silent_ticks, also_live)
+
+    def change_membership(self, before: Configuration, after: Configuration) -> int:
+        """Begin to change who the members are; returns the index of the first of its entries.
+
+        Of voters, that entry is a joint configuration, and the leader appends the final one by itself once the joint
+        one is committed; so does any later leader. before: the configuration that the change was checked against
+        (`membership`). Raises NotLeader, TransferInProgress, MembershipRefused, and ValueError for what is no change.
+        """
+        index = changes.begin(self, self._lead(), before, after)
+        self._check()
+        return index
+
     def campaign(self, *, skip_pre_vote: bool = False) -> None:
         """Stand for election now; a leader and a member without a vote stay what they are.
 
+        Who is left out by a configuration that is not known to be committed stands too (Raft thesis 4.2.2).
+
         skip_pre_vote: for the first leader of a new group, who can disturb nobody (M-70).
         """
-        if self.role is Role.LEADER or not self.configuration.is_voter(self.node_id):
+        if self.role is Role.LEADER or not self._may_stand():
             return
         if skip_pre_vote or not self._settings.pre_vote:
             self._stand(transfer=False)
@@ -269,8 +303,16 @@ class Core:
         self.leader = leader
         self._elapsed_ticks = 0
 
+    def _must_go(self, leadership: Leadership) -> bool:
+        """A leader whom no majority answers may be one that cannot hear: its heartbeats keep the others quiet. One that
+        the last change of members left out has done its work.
+        """
+        settings = self._settings
+        if settings.check_quorum and leadership.quorum_silent_ticks() >= settings.quorum_ticks:
+            return True
+        return self._is_unsettled and changes.is_removed(self, leadership)
+
     def _give_up(self, leadership: Leadership) -> None:
-        """A leader whom no majority answers may be one that cannot hear: its heartbeats keep the others quiet."""
         if successor := leadership.best_successor(self._settings.election_ticks):
             leadership.tell_to_stand(successor)
         self._become_follower(self.term)
@@ -336,6 +378,17 @@ class Core:
         """Whether the asker's log is less up to date than this one's (Raft paper §5.4.1)."""
         return (message.last_term, message.last_index) < (self.log.last_term, self.log.last_index)
 
+    # Membership (Raft paper §6, thesis 4); how a change goes on is in `changes`
+
+    def _may_stand(self) -> bool:
+        return self._configurations.may_stand(self.node_id, self.commit_index)
+
+    def _use_configuration(self) -> None:
+        configuration = self._configurations.latest
+        self.configuration = configuration
+        # Something is left to do once this is committed, by whoever leads then; a flag, as each commit asks.
+        self._is_unsettled = bool(configuration.outgoing) or self.node_id not in configuration.voters
+
     # Entries and commitment (Raft paper §5.3, §5.4.2)
 
     def _open_term(self, leadership: Leadership) -> None:
@@ -347,6 +400,8 @@ class Core:
         # One of an earlier term on a majority can be overwritten still; one of this term commits them all (§5.4.2).
         if index > self.commit_index and self.log.term_at(index) == self.term:
             self._commit_to(index)
+            if self._is_unsettled and self._configurations.latest_index <= index:
+                changes.go_on(self, leadership)
 
     def _commit_to(self, index: int) -> None:
         if index > self.commit_index:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from raft import changes
 from raft.invariants import broken
 from raft.messages import (
     Append,
@@ -65,7 +66,7 @@ def take_denial(core: Core, message: PreVoteDenied | VoteDenied) -> None:
 
 
 def take_over(core: Core, _message: TimeoutNow) -> None:
-    if core.configuration.is_voter(core.node_id):
+    if core._may_stand():
         core._stand(transfer=True)
 
 
@@ -78,6 +79,7 @@ def take_append(core: Core, message: Append) -> None:
     elif log.holds(previous_index, message.previous_term):
         commit_index = core.commit_index
         last_index = log.write_after(previous_index, message.entries, commit_index=commit_index, in_term=core.term)
+        changes.follow(core, message.entries)
         # Only what this message proves to agree may commit: past it this log can hold another leader's entries.
         core._commit_to(min(message.commit_index, last_index))
         accept(core, message, last_index)

@@ -5,10 +5,11 @@ It says what to send; whether to lead, and what is committed, is decided in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from raft.invariants import must
 from raft.log import Log, size_bytes
+from raft.membership import View
 from raft.messages import (
     Append,
     AppendAccepted,
@@ -44,20 +45,29 @@ class Leadership:
         settings: Settings,
         send: list[Message],
     ) -> None:
-        self._node_id, self._term, self._configuration = node_id, term, configuration
+        self._node_id, self._term = node_id, term
         self._log, self._settings, self._send = log, settings, send
-        self.progress = {
-            peer: Progress(log.last_index + 1, settings.max_inflight_bytes)
-            for peer in configuration.members
-            if peer != node_id
-        }
+        self.progress: dict[int, Progress] = {}
         self.reads = ReadRounds()
         self.term_start_index = 0
         self.transfer_target = 0
-        self.replicate_due = False
         self.left_behind: list[int] = []
         self._ticks_since_heartbeat = 0
         self._transfer_ticks = 0
+        self.reconfigure(configuration)
+
+    def reconfigure(self, configuration: Configuration) -> None:
+        """These are the members from now on. Of a new one nothing is known; the next entry will show what it holds."""
+        self._configuration = configuration
+        self.progress = {
+            peer: self.progress.get(peer) or Progress(self._log.last_index + 1, self._settings.max_inflight_bytes)
+            for peer in configuration.members
+            if peer != self._node_id
+        }
+        if self.transfer_target not in configuration.voters:
+            self.transfer_target = 0
+        self.replicate_due = True
+        self._confirm_reads()
 
     # What a majority has reached
 
@@ -78,6 +88,15 @@ class Leadership:
             return progress.silent_ticks <= max_silent_ticks, progress.match_index
 
         return max(others, key=merit, default=0)
+
+    def view(self, max_silent_ticks: int, also_live: Collection[int]) -> View:
+        """What a change of members is checked against; live are this leader and who answered within so many ticks."""
+        answered = [peer for peer, progress in self.progress.items() if progress.silent_ticks <= max_silent_ticks]
+        return View(
+            self._configuration, self._log.last_index,
+            {peer: progress.match_index for peer, progress in self.progress.items()},
+            {self._node_id, *answered, *also_live},
+        )  # fmt: skip
 
     def _agreed(self, own: int, reached: Callable[[Progress], int]) -> int:
         if not self.progress:

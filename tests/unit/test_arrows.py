@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 PURE_RAFT = (
-    "core", "group", "handlers", "leadership", "log", "messages", "progress", "promises", "quorum", "reads", "ready",
-    "settings",
+    "changes", "configurations", "core", "group", "handlers", "leadership", "log", "membership", "messages", "progress",
+    "promises", "quorum", "reads", "ready", "settings",
 )
 # What could tell two nodes, or two runs, apart: clocks, randomness, the machine, the loop.
 IMPURE = {

@@ -194,6 +194,8 @@ def test_who_does_not_lead_says_who_does() -> None:
         lambda: core.read_index(1),
         lambda: core.transfer_leadership(2),
         lambda: core.best_successor(10),
+        lambda: core.membership_view(10),
+        lambda: core.change_membership(core.configuration, Configuration((1,))),
         core.quorum_silent_ticks,
     ):
         with pytest.raises(NotLeader) as refusal:
@@ -364,6 +366,16 @@ def test_the_best_successor_holds_most_of_those_who_answered_of_late() -> None:
     assert core.best_successor(max_silent_ticks=2) == 3
     assert core.best_successor(max_silent_ticks=3) == 2
     assert lead(core_of()).best_successor(10) == 0
+
+
+def test_what_a_leader_knows_of_the_members() -> None:
+    """CL-100: what a change is checked against. 4 is no member yet; the driver knows that it runs (CL-104)."""
+    core = lead(core_of((1, 2, 3)))
+    core.tick()
+    core.step(AppendAccepted(2, 1, 1, 1, 0))
+    seen = core.membership_view(0, also_live=[4])
+    assert (seen.configuration, seen.last_index, seen.live) == (Configuration((1, 2, 3)), 1, {1, 2, 4})
+    assert seen.match_indexes == {2: 1, 3: 0}
 
 
 def test_a_leader_without_check_quorum_stays() -> None:

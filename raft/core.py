@@ -132,7 +132,7 @@ class Core:
     def ready(self) -> Ready:
         """Hand out what follows from the calls so far."""
         reads: tuple[tuple[int, int], ...] = ()
-        left_behind: tuple[int, ...] = ()
+        left_behind: tuple[tuple[int, int], ...] = ()
         if self._leadership is not None:
             self._open_term(self._leadership)
             self._leadership.begin_reads(self.commit_index)
@@ -199,6 +199,21 @@ class Core:
         self.applied_index = index
         self._check()
 
+    def forget_applied(self) -> None:
+        """Drop from memory what is applied and nobody needs there (M-10).
+
+        A lone voter needs none of it. A leader keeps what its followers were not seen to hold, within a bound; beyond
+        that, and at everybody else, a little is kept for whoever lags a little.
+        """
+        log, index, settings = self.log, self.applied_index, self._settings
+        if self.configuration.is_alone(self.node_id):
+            log.forget_through(index)
+            return
+        log.trim(index, settings.kept_for_followers_bytes)
+        if self._leadership is not None:
+            index = min(index, self._leadership.lowest_needed_index())
+        log.trim(index, settings.kept_bytes)
+
     def propose(self, payloads: Sequence[bytes]) -> int:
         """Append commands, one entry a payload; returns the index of the first.
 
@@ -220,6 +235,26 @@ class Core:
         NotLeader.
         """
         self._lead().reads.ask(request)
+
+    def supply(self, peer: int, previous: tuple[int, int], entries: Sequence[Entry]) -> bool:
+        """Send a member that `Ready.left_behind` named the entries that it needs, read back from this disk (M-10).
+
+        previous: (index, term) of the entry before the first. They go in appends of the usual size, all at once: the
+        caller bounds how many. Returns whether they went: not if leadership was lost or the member moved since.
+        """
+        return self._leadership is not None and self._leadership.supply(peer, previous, entries, self.commit_index)
+
+    def begin_snapshot(self, peer: int) -> bool:
+        """The member that was named is sent a snapshot instead, as the log on disk does not reach back far enough.
+
+        Until `end_snapshot` it is sent no entries; each heartbeat asks what it holds. Returns whether it lags still.
+        """
+        return self._leadership is not None and self._leadership.begin_snapshot(peer)
+
+    def end_snapshot(self, peer: int, installed_index: int = 0) -> None:
+        """The member says that it installed the snapshot at this index; 0: it was not sent to its end."""
+        if self._leadership is not None:
+            self._leadership.end_snapshot(peer, installed_index)
 
     def transfer_leadership(self, target: int) -> None:
         """Hand over to `target` once it holds the whole log (Raft thesis 3.10); given up after an election timeout.

@@ -32,12 +32,16 @@ class LogWrite(msgspec.Struct, eq=False):
 
 
 class Pumped(msgspec.Struct, frozen=True):
-    """What the driver has to do now, in this order."""
+    """What the driver has to do now, in this order.
+
+    left_behind: as in Ready; `laggards.supply` serves them from the log on disk.
+    """
 
     writes: Sequence[LogWrite]
     send: Sequence[Message]
     reads: Sequence[tuple[int, int]]
     to_apply: Sequence[Entry]
+    left_behind: Sequence[tuple[int, int]]
 
 
 def offset_of(data: bytes) -> int | None:
@@ -91,6 +95,10 @@ class RaftGroup:
         """Ask for a read index; the answer comes in `Pumped.reads`. Raises NotLeader."""
         self.core.read_index(request)
 
+    def supply(self, peer: int, previous: tuple[int, int], entries: Sequence[Entry]) -> bool:
+        """Send a member that was left behind what it needs; returns whether it still did."""
+        return self.core.supply(peer, previous, entries)
+
     def step(self, message: Message) -> None:
         """Take in a peer's message."""
         core = self.core
@@ -142,13 +150,12 @@ class RaftGroup:
             send.extend(ready.send_after_write)
         if ready.to_apply and self.clock.offset_us is None:  # a leader has seen its own, and its log's when elected
             self._see_stamps(ready.to_apply)
-        return Pumped(writes, send, ready.reads, ready.to_apply)
+        return Pumped(writes, send, ready.reads, ready.to_apply, ready.left_behind)
 
     def applied(self, index: int) -> None:
-        """The state holds everything up to `index`; a lone voter needs the entries no longer."""
+        """The state holds everything up to `index`."""
         self.core.applied(index)
-        if self.core.configuration.is_alone(self.core.node_id):
-            self.core.log.forget_through(index)
+        self.core.forget_applied()
 
     def _notice_leadership(self) -> None:
         """On election fix the clock's offset for the term, before the blank entry that names it is appended.

@@ -39,7 +39,8 @@ class Ready(msgspec.Struct, frozen=True):
     must_write: write and flush before anything of send_after_write leaves. Without it, that may leave at once, and a
     hard_state in which only the commit index moved may be written with whatever is written next.
     to_apply: committed and on the own disk (M-3), in order. reads: (request, index) that may be served once `index` is
-    applied. left_behind: members that need entries which are no longer in memory.
+    applied. left_behind: (member, next index) of those who need entries from that index on which are no longer in
+    memory: `Core.supply` takes them, or a snapshot does. A member is named again when that did not bring it further.
     """
 
     hard_state: HardState | None
@@ -50,4 +51,4 @@ class Ready(msgspec.Struct, frozen=True):
     send_after_write: tuple[Message, ...]
     to_apply: tuple[Entry, ...]
     reads: tuple[tuple[int, int], ...]
-    left_behind: tuple[int, ...]
+    left_behind: tuple[tuple[int, int], ...]

@@ -109,6 +109,7 @@ class Member:
                 self.cluster.applies(self, entry)
                 self.applied.append(entry)
                 core.applied(entry.index)
+                core.forget_applied()
             self.cluster.look(self)
 
     def complete_write(self) -> None:

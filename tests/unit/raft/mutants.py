@@ -234,7 +234,6 @@ FOUND_BY_SEEDS: list[Callable[..., Core]] = [
     CountsUnflushed,
     FinishesEarly,
     KeepsCutConfigurations,
-    OnlyVotersStand,
     PromisesEarly,
     RulesOnceCommitted,
     ServesReadsUnasked,

@@ -41,6 +41,7 @@ class RandomRun(Cluster):
         self._request = 0
         self._handed_to: dict[int, int] = {}
         self._configured_by: dict[int, int] = {}
+        self._left_behind: list[tuple[int, int, int]] = []
         draw = self._draw
         self._loss, self._doubling = draw.choice((0.0, 0.05, 0.2)), draw.choice((0.0, 0.1))
         self._trouble = draw.choice((0.5, 1.5, 4.0))
@@ -51,6 +52,8 @@ class RandomRun(Cluster):
             max_append_bytes=draw.choice((1, 80, 4096)),
             max_inflight_bytes=draw.choice((1, 100, 4096)),
             max_apply_bytes=draw.choice((1, 4096)),
+            kept_bytes=draw.choice((0, 200)),
+            kept_for_followers_bytes=draw.choice((200, 4096)),
             pre_vote=draw.random() < 0.7,
             check_quorum=draw.random() < 0.7,
         )
@@ -84,6 +87,7 @@ class RandomRun(Cluster):
         self.rules.handed_out(ready)
         if ready.reads:
             self.marks.add("read served")
+        self._left_behind += [(member.node_id, peer, index) for peer, index in ready.left_behind]
         if ready.entries:
             if ready.entries[0].index <= self._handed_to.get(member.node_id, 0):
                 self.marks.add("tail cut that was handed to the disk")
@@ -110,8 +114,8 @@ class RandomRun(Cluster):
             (self._write_one, 20),
             (self._report_one, 20),
             (self._propose, 5),
+            (self._supply, 5),
             (self._read, 2),
-            (self._forget, 0.5),
             (self._transfer, 0.5),
             (self._change, 3.0 * self._changes),
             (self._crash, 0.5 * trouble),
@@ -169,12 +173,19 @@ class RandomRun(Cluster):
             self.rules.read_asked(self._request)
             self.members[core.node_id].call(lambda core: core.read_index(self._request))
 
-    def _forget(self) -> None:
-        """Only what every disk holds for good: members that need more are the business of snapshots."""
-        everywhere = min(len(member.applied) for member in self.members.values())
-        member = self._any_member()
-        if member.core is not None:
-            member.call(lambda core: core.log.forget_through(min(everywhere, core.applied_index)))
+    def _supply(self) -> None:
+        """Read back from disk for whoever was left behind; a few at a time, or all."""
+        if not self._left_behind:
+            return
+        node_id, peer, index = self._left_behind.pop(self._draw.randrange(len(self._left_behind)))
+        member = self.members[node_id]
+        entries = member.disk.entries[index - 1 :][: self._draw.choice((1, 5, 1000))]
+        previous = (index - 1, member.disk.entries[index - 2].term if index > 1 else 0)
+        if entries:
+            member.call(lambda core: self._note_supply(core.supply(peer, previous, entries)))
+
+    def _note_supply(self, went: bool) -> None:
+        self.marks.add("supplied from disk" if went else "supplied too late")
 
     def _transfer(self) -> None:
         for core in self.leaders:
@@ -188,7 +199,8 @@ class RandomRun(Cluster):
         """To any other members, all voters at once included: the joint step is what makes that safe (§6)."""
         for core in self.leaders:
             before = core.configuration
-            voters = self._draw.sample(NODES, self._draw.randint(1, len(NODES)))
+            nodes = [node_id for node_id in NODES if node_id != core.node_id or self._draw.random() < 0.5]
+            voters = self._draw.sample(nodes, self._draw.choice((1, 1, 2, 3, len(nodes))))
             learners = [node_id for node_id in NODES if node_id not in {*voters, *before.voters}]
             after = Configuration(tuple(voters), (), tuple(learners[: self._draw.randint(0, 2)]))
             if after == before:
@@ -245,6 +257,7 @@ class RandomRun(Cluster):
                 self.settle_disks()
                 for message in self._drain_network():
                     self.deliver(message)
+                self._supply()
             for member in self.members.values():
                 member.call(lambda core: core.tick())
             if proposed is not None and self._all_applied(proposed):

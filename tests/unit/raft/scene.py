@@ -87,8 +87,8 @@ class ToldCluster(Cluster):
     def handed_out(self, member: Member, ready: Ready) -> None:
         for request, index in ready.reads:
             self.story.append(f"{member.node_id} may serve read {request} from index {index}")
-        for peer in ready.left_behind:
-            self.story.append(f"{member.node_id} has no more in memory what {peer} needs")
+        for peer, index in ready.left_behind:
+            self.story.append(f"{member.node_id} has no more in memory what {peer} needs, from {index} on")
 
     def applies(self, member: Member, entry: Entry) -> None:
         if self.story and self.story[-1].startswith(f"{member.node_id} applies "):
@@ -187,6 +187,26 @@ class Scene:
 
     def do_transfer(self, node: str, target: str) -> None:
         self._call(node, lambda member: member.call(lambda core: core.transfer_leadership(int(target))))
+
+    def do_supply(self, node: str, peer: str, first: str, last: str) -> None:
+        """supply 1 3 2 4: from the disk of 1, entries 2 to 4 for 3."""
+        member = self._member(node)
+        entries = member.disk.entries[int(first) - 1 : int(last)]
+        previous = member.disk.entries[int(first) - 2] if int(first) > 1 else None
+        place = (previous.index, previous.term) if previous else (0, 0)
+
+        def supply(core: Core) -> None:
+            if not core.supply(int(peer), place, entries):
+                self.cluster.story.append(f"{node} does not send {peer} these")
+
+        member.call(supply)
+
+    def do_snapshot(self, node: str, peer: str, installed: str = "") -> None:
+        """snapshot 1 3: 1 begins to send 3 a snapshot. installed=4: 3 says that it has the one at 4; 0: given up."""
+        if installed:
+            self._member(node).call(lambda core: core.end_snapshot(int(peer), int(installed)))
+        else:
+            self._member(node).call(lambda core: core.begin_snapshot(int(peer)))
 
     def do_change(self, node: str, voters: str, learners: str = "", seen: str = "") -> None:
         """change 1 1,2,4 [learners=5] [seen=1,2,3]: from the members as the node has them, or from voters once seen."""

@@ -219,6 +219,62 @@ def test_a_proposal_has_entries() -> None:
         lead(core_of()).propose([])
 
 
+# What is kept in memory
+
+
+def test_a_leader_keeps_what_its_followers_were_not_seen_to_hold_within_a_bound() -> None:
+    """M-10. Entries weigh 100 bytes here; a little is kept in any case."""
+    core = lead(core_of((1, 2, 3), kept_bytes=200, kept_for_followers_bytes=500))
+    core.step(AppendAccepted(2, 1, 1, 1, 0))
+    core.step(AppendAccepted(3, 1, 1, 1, 0))
+    first = core.propose([b"x" * (100 - ENTRY_OVERHEAD_BYTES)] * 9)
+    write(core)
+    for follower, index, expected in ((2, 4, 5), (2, 10, 6), (3, 8, 9)):
+        core.step(AppendAccepted(follower, 1, 1, first + index - 2, 0))
+        write(core)
+        core.forget_applied()
+        assert core.log.first_index == expected, (follower, index)
+
+
+def test_who_is_left_behind_pins_nothing_in_memory() -> None:
+    """M-10: it is supplied from disk."""
+    core = lead(core_of((1, 2, 3), kept_bytes=0))
+    core.step(AppendAccepted(2, 1, 1, 1, 0))
+    core.propose([b"x"])
+    write(core)
+    core.step(AppendAccepted(2, 1, 1, 2, 0))
+    write(core)
+    core.log.forget_through(1)
+    core.step(HeartbeatAnswered(3, 1, 1, 0))
+    assert core.ready().left_behind == ((3, 1),)
+    core.forget_applied()
+    assert core.log.first_index == 3
+
+
+def test_a_follower_keeps_a_little() -> None:
+    """M-10."""
+    core = core_of((1, 2, 3), kept_bytes=200)
+    entries = tuple(Entry(1, index, EntryKind.COMMANDS, b"x" * 68) for index in range(1, 10))
+    core.step(Append(2, 1, 1, 0, 0, 9, 0, entries))
+    write(core)
+    write(core)
+    core.forget_applied()
+    assert (core.applied_index, core.log.first_index) == (9, 8)
+
+
+def test_a_lone_voter_keeps_nothing() -> None:
+    core = lead(core_of())
+    core.forget_applied()
+    assert core.log.first_index == core.log.last_index + 1
+
+
+def test_who_leads_no_longer_supplies_nobody() -> None:
+    core = core_of((1, 2, 3))
+    assert not core.supply(2, (0, 0), [Entry(1, 1, EntryKind.BLANK, b"")])
+    assert not core.begin_snapshot(2)
+    core.end_snapshot(2, 7)
+
+
 # What breaks an invariant
 
 
@@ -429,6 +485,8 @@ def test_a_round_that_was_not_begun_cannot_be_answered() -> None:
         {"max_append_bytes": 0},
         {"max_inflight_bytes": 0},
         {"max_apply_bytes": 0},
+        {"kept_bytes": -1},
+        {"kept_bytes": 100, "kept_for_followers_bytes": 99},
     ],
 )
 def test_settings_that_could_not_work(what: dict[str, int]) -> None:

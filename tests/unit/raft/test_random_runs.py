@@ -25,6 +25,8 @@ MARKS = {
     "read served",
     "report out of date",
     "stands though left out",
+    "supplied from disk",
+    "supplied too late",
     "tail cut that was handed to the disk",
     "write of a hard state alone",
 }

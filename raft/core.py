@@ -2,7 +2,7 @@
 
 It is called and never calls: no IO, no clock, no await; randomness is passed in. What follows from a call waits in
 `ready()`. What a member does with a message is in `handlers`; arithmetic of majorities, the log, followers' progress
-and read rounds have rooms of their own.
+and read rounds have rooms of their own; elections are in `member`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from random import Random
 
 from raft import changes
 from raft.configurations import Configurations
-from raft.handlers import HANDLERS
 from raft.invariants import broken, must
 from raft.leadership import Leadership
 from raft.log import Log
+from raft.member import Member
 from raft.membership import View
 from raft.messages import (
     Denial,
@@ -23,21 +23,16 @@ from raft.messages import (
     EntryKind,
     HardState,
     Message,
-    PreVote,
-    PreVoteDenied,
     StaleTerm,
-    Vote,
-    VoteDenied,
 )
-from raft.promises import Promises
-from raft.quorum import Configuration, Tally
-from raft.ready import NotLeader, Ready, Role, TransferInProgress
+from raft.quorum import Configuration
+from raft.ready import NotLeader, Ready, Restore, Role, TransferInProgress
 from raft.settings import Settings
 
 __all__ = ["Core", "NotLeader", "Ready", "Role", "Settings", "TransferInProgress"]
 
 
-class Core:
+class Core(Member):
     """One member of one group.
 
     To be read, never set: role, term, voted_for, leader (0 unknown), commit_index, applied_index, log, configuration;
@@ -48,9 +43,7 @@ class Core:
     """
 
     __slots__ = (
-        "_configurations", "_elapsed_ticks", "_handed_index", "_handlers", "_is_unsettled", "_leadership", "_promises",
-        "_random", "_send", "_settings", "_timeout_ticks", "_votes", "applied_index", "blank_data", "commit_index",
-        "configuration", "leader", "log", "node_id", "own_clock", "role", "term", "vote_clocks", "voted_for",
+        "_configurations", "_handed_index", "_is_unsettled", "_restore", "applied_index", "blank_data", "commit_index",
     )  # fmt: skip
 
     def __init__(
@@ -68,21 +61,12 @@ class Core:
 
         configuration: as of the applied index; later ones are found in the log.
         """
-        self.node_id, self.log = node_id, log
-        self._settings, self._random = settings, random
-        self.term, self.voted_for = hard_state.term, hard_state.voted_for
+        super().__init__(node_id, log, hard_state, settings, random)
         self.commit_index = max(hard_state.commit_index, applied_index)
         self.applied_index = applied_index
         self._handed_index = applied_index
-        self._promises = Promises(hard_state)
-        self._send: list[Message] = []
-        self._votes: dict[int, bool] = {}
-        self.vote_clocks: dict[int, tuple[int, bool]] = {}
-        self.own_clock = (0, True)
+        self._restore: Restore | None = None
         self.blank_data = b""
-        self.leader = 0
-        self._elapsed_ticks = self._timeout_ticks = 0
-        self._become(Role.FOLLOWER)
         must(applied_index >= log.first_index - 1, "the log starts after what is applied", applied=applied_index)
         self._configurations = Configurations(applied_index, configuration)
         self._use_configuration()
@@ -140,12 +124,16 @@ class Core:
             reads, left_behind = self._leadership.take_ready()
         promises = self._promises
         must_write, hard_state = promises.take_hard_state(self.term, self.voted_for, self.commit_index, self.log)
-        previous_term, entries = self.log.submit()
+        log = self.log
+        previous_term, entries = log.submit()
+        restart_after = log.restart_after
+        if restart_after is not None:
+            previous_term, log.restart_after = log.term_at(restart_after), None
         send_now = tuple(self._send)
         self._send.clear()
         return Ready(
             hard_state, must_write, previous_term, entries, send_now, promises.take(), self._take_applicable(), reads,
-            left_behind,
+            left_behind, restart_after,
         )  # fmt: skip
 
     # What the driver tells
@@ -256,6 +244,38 @@ class Core:
         if self._leadership is not None:
             self._leadership.end_snapshot(peer, installed_index)
 
+    def begin_restore(self, index: int, term: int) -> bool:
+        """A snapshot that stands for all up to (index, term) is whole: may the driver flip to it? (M-61)
+
+        If so, nothing is handed out to apply and no append is taken in until `restore` or `give_up_restore`. Not if the
+        log holds that entry: what was accepted behind it is a promise, so the state gets there by the log.
+        """
+        if self.role is not Role.FOLLOWER or self._restore is not None or index <= self.commit_index:
+            return False
+        if self.log.holds(index, term):
+            self._commit_to(index)
+            return False
+        self._restore = Restore(index, term, self._handed_index)
+        self._handed_index = self.commit_index
+        return True
+
+    def restore(self, index: int, term: int, configuration: Configuration) -> None:
+        """The driver flipped to the snapshot, and flushed it: the log starts behind it."""
+        begun = self._restore
+        must(begun is not None and (begun.index, begun.term) == (index, term), "restored what was not begun", at=index)
+        must(term <= self.term, "restored what a later term wrote", term=term, now=self.term)
+        self._restore = None
+        self.log.restart(index, term, self.term)
+        self.commit_index = self.applied_index = self._handed_index = index
+        self._configurations = Configurations(index, configuration)
+        self._use_configuration()
+        self._check()
+
+    def give_up_restore(self) -> None:
+        """The driver did not flip: everything is as before."""
+        begun = self._restore if self._restore is not None else broken("gave up a restore that was not begun")
+        self._handed_index, self._restore = begun.handed_index, None
+
     def transfer_leadership(self, target: int) -> None:
         """Hand over to `target` once it holds the whole log (Raft thesis 3.10); given up after an election timeout.
 
@@ -304,39 +324,11 @@ class Core:
         else:
             self._ask_for_pre_votes()
 
-    # Roles and terms (Raft paper §5.1)
+    # Membership (Raft paper §6, thesis 4); how a change goes on is in `changes`
 
-    def _become(self, role: Role) -> None:
-        self.role = role
-        self._handlers = HANDLERS[role]
-        self._leadership: Leadership | None = None
-        self._elapsed_ticks = 0
-        election_ticks = self._settings.election_ticks
-        self._timeout_ticks = self._random.randrange(election_ticks, 2 * election_ticks)
-
-    def _become_follower(self, term: int) -> None:
-        """Of a leader not yet known. A follower's timeout runs on: only its leader or a granted vote restart it."""
-        self.leader = 0
-        if term > self.term:
-            self.term, self.voted_for = term, 0
-            self._promises.drop()
-        if self.role is not Role.FOLLOWER:
-            self._become(Role.FOLLOWER)
-
-    def _become_leader(self) -> None:
-        self._become(Role.LEADER)
-        self.leader = self.node_id
-        self._leadership = Leadership(
-            node_id=self.node_id, term=self.term, configuration=self.configuration, log=self.log,
-            settings=self._settings, send=self._send,
-        )  # fmt: skip
-
-    def _hear_from_leader(self, leader: int) -> None:
-        if self.role is not Role.FOLLOWER:
-            self._become(Role.FOLLOWER)
-        must(self.leader in (0, leader), "two leaders in one term", term=self.term, leaders=(self.leader, leader))
-        self.leader = leader
-        self._elapsed_ticks = 0
+    def _may_stand(self) -> bool:
+        """Not while the state flips to a snapshot: it would be ahead of the log."""
+        return self._restore is None and self._configurations.may_stand(self.node_id, self.commit_index)
 
     def _must_go(self, leadership: Leadership) -> bool:
         """A leader whom no majority answers may be one that cannot hear: its heartbeats keep the others quiet. One that
@@ -346,77 +338,6 @@ class Core:
         if settings.check_quorum and leadership.quorum_silent_ticks() >= settings.quorum_ticks:
             return True
         return self._is_unsettled and changes.is_removed(self, leadership)
-
-    def _give_up(self, leadership: Leadership) -> None:
-        if successor := leadership.best_successor(self._settings.election_ticks):
-            leadership.tell_to_stand(successor)
-        self._become_follower(self.term)
-
-    def _lead(self) -> Leadership:
-        if self._leadership is None:
-            raise NotLeader(self.leader)
-        return self._leadership
-
-    # Elections (Raft paper §5.2, §5.4.1; pre-vote: thesis 9.6)
-
-    def _ask_for_pre_votes(self) -> None:
-        self._become(Role.PRE_CANDIDATE)
-        self.leader = 0
-        self._votes = {}
-        for peer in self.configuration.electors:
-            if peer != self.node_id:
-                self._send.append(PreVote(self.node_id, peer, self.term, self.log.last_index, self.log.last_term))
-        self._count_vote(self.node_id, granted=True)
-
-    def _stand(self, *, transfer: bool) -> None:
-        self._become(Role.CANDIDATE)
-        self.leader = 0
-        self.term += 1
-        self.voted_for = self.node_id
-        self._promises.drop()
-        self._votes = {}
-        self.vote_clocks = {}
-        for peer in self.configuration.electors:
-            if peer != self.node_id:
-                # After the write: who won a term and forgot it in a crash could win it again with another log.
-                vote = Vote(self.node_id, peer, self.term, self.log.last_index, self.log.last_term, transfer)
-                self._promises.add(vote)
-
-    def _count_vote(self, voter: int, *, granted: bool) -> None:
-        """The own vote is counted once the disk holds it, and without it nothing is won."""
-        self._votes[voter] = granted
-        tally = self.configuration.tally(self._votes)
-        if tally is Tally.LOST:
-            self._become_follower(self.term)
-        elif tally is Tally.WON and self.node_id in self._votes:
-            if self.role is Role.PRE_CANDIDATE:
-                self._stand(transfer=False)
-            else:
-                self._become_leader()
-
-    def _disturbs(self, message: Message) -> bool:
-        """Whether this asks a member that hears its leader for a vote in a later term (Raft thesis 4.2.3)."""
-        if type(message) is Vote:
-            return not message.transfer and self._hears_leader()
-        return type(message) is PreVote and self._hears_leader()
-
-    def _hears_leader(self) -> bool:
-        if self._leadership is not None:
-            return self._leadership.quorum_silent_ticks() < self._settings.election_ticks
-        return self.leader != 0 and self._elapsed_ticks < self._settings.election_ticks
-
-    def _deny(self, message: Message, reason: Denial) -> None:
-        denied = PreVoteDenied if type(message) is PreVote else VoteDenied
-        self._send.append(denied(self.node_id, message.sender, self.term, reason))
-
-    def _is_behind(self, message: PreVote | Vote) -> bool:
-        """Whether the asker's log is less up to date than this one's (Raft paper §5.4.1)."""
-        return (message.last_term, message.last_index) < (self.log.last_term, self.log.last_index)
-
-    # Membership (Raft paper §6, thesis 4); how a change goes on is in `changes`
-
-    def _may_stand(self) -> bool:
-        return self._configurations.may_stand(self.node_id, self.commit_index)
 
     def _use_configuration(self) -> None:
         configuration = self._configurations.latest
@@ -439,7 +360,7 @@ class Core:
                 changes.go_on(self, leadership)
 
     def _commit_to(self, index: int) -> None:
-        if index > self.commit_index:
+        if index > self.commit_index and self._restore is None:
             must(index <= self.log.last_index, "committed what is not held", index=index, last=self.log.last_index)
             self.commit_index = index
 

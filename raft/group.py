@@ -16,6 +16,7 @@ from raft.clock import Estimate, GroupClock, start_of_term_us
 from raft.core import Core, Role
 from raft.invariants import must
 from raft.messages import NUMBER_MAX, Append, Entry, EntryKind, HardState, Message, Vote
+from raft.quorum import Configuration
 from raft.wal import GroupWrite
 
 BLANK_VERSION = 1
@@ -140,6 +141,7 @@ class RaftGroup:
                 GroupWrite(
                     life=self.life, hard_state=ready.hard_state, previous_term=ready.previous_term,
                     entries=ready.entries, clock_us=clock_us, clock_offset_us=clock_offset_us,
+                    restart_after=ready.restart_after,
                 ),
                 term=core.log.last_term, index=core.log.last_index, hard_state=ready.hard_state,
                 send_after=ready.send_after_write,
@@ -156,6 +158,19 @@ class RaftGroup:
         """The state holds everything up to `index`."""
         self.core.applied(index)
         self.core.forget_applied()
+
+    def restore(
+        self, index: int, term: int, configuration: Configuration, *, stamp_us: int, offset: tuple[int, int]
+    ) -> None:
+        """The state was flipped to a snapshot, which is flushed (M-61); `Core.begin_restore` allowed it.
+
+        stamp_us: of the last entry that the snapshot stands for. offset: as at a start. The next write carries that the
+        log starts behind `index`; what that state holds is durable without it.
+        """
+        self.core.restore(index, term, configuration)
+        self.clock.see_stamp(stamp_us)
+        if offset[0] > self._offset_term:
+            self._offset_term, self._offset_us = offset
 
     def _notice_leadership(self) -> None:
         """On election fix the clock's offset for the term, before the blank entry that names it is appended.

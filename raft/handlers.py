@@ -72,6 +72,8 @@ def take_over(core: Core, _message: TimeoutNow) -> None:
 
 def take_append(core: Core, message: Append) -> None:
     core._hear_from_leader(message.sender)
+    if core._restore is not None:
+        return  # the log is about to start anew; the leader asks again
     log, previous_index = core.log, message.previous_index
     if previous_index < core.commit_index:
         # Overtaken by a later one. What is committed agrees with every leader's log, so that much is accepted.

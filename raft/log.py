@@ -46,7 +46,7 @@ class Log:
 
     __slots__ = (
         "_cut_in_term", "_entries", "_weighed_bytes", "_weighed_count", "first_index", "flushed_index", "last_index",
-        "last_term", "previous_term", "submitted_index",
+        "last_term", "previous_term", "restart_after", "submitted_index",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -58,6 +58,8 @@ class Log:
         self.last_term = 0
         self.submitted_index = 0
         self.flushed_index = 0
+        self.restart_after: int | None = None
+        """The disk is to be told that the log starts anew behind this index; whoever tells it sets this to None."""
         self._cut_in_term = 0
         # Entries are weighed only for `trim`, from the first one on: a lone voter's never are.
         self._weighed_count = 0
@@ -180,6 +182,15 @@ class Log:
             drop_count += 1
         if drop_count:
             self.forget_through(self.first_index + drop_count - 1)
+
+    def restart(self, index: int, term: int, in_term: int) -> None:
+        """Forget everything: the state holds all up to (index, term), flushed, and the log goes on behind it (M-61)."""
+        self._entries.clear()
+        self._weighed_count = self._weighed_bytes = 0
+        self.first_index = index + 1
+        self.last_index = self.submitted_index = self.flushed_index = self.restart_after = index
+        self.last_term = self.previous_term = term
+        self._cut_in_term = in_term
 
     def _unweigh(self, begin: int, end: int) -> None:
         """The entries at these places, up to those that were weighed, are about to go."""

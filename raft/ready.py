@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -16,6 +17,15 @@ class Role(Enum):
     """Asks whether it would be elected, before it disturbs anyone with a new term."""
     CANDIDATE = "candidate"
     LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A snapshot that the driver flips to, and what was handed out to apply before."""
+
+    index: int
+    term: int
+    handed_index: int
 
 
 class NotLeader(Exception):
@@ -41,6 +51,8 @@ class Ready(msgspec.Struct, frozen=True):
     to_apply: committed and on the own disk (M-3), in order. reads: (request, index) that may be served once `index` is
     applied. left_behind: (member, next index) of those who need entries from that index on which are no longer in
     memory: `Core.supply` takes them, or a snapshot does. A member is named again when that did not bring it further.
+    restart_after: the write forgets the whole log, which goes on behind this index; previous_term is that of the entry
+    there.
     """
 
     hard_state: HardState | None
@@ -52,3 +64,4 @@ class Ready(msgspec.Struct, frozen=True):
     to_apply: tuple[Entry, ...]
     reads: tuple[tuple[int, int], ...]
     left_behind: tuple[tuple[int, int], ...]
+    restart_after: int | None = None

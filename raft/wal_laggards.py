@@ -39,7 +39,11 @@ class KeptForLaggards:
         self._drop_what_is_too_much()
 
     def release(self, group: GroupLog, through_index: int) -> None:
-        """This node needs the group's entries up to there no longer."""
+        """This node needs the group's entries up to there no longer.
+
+        A state that was flipped to a snapshot holds more than the log, until the log's next record says so.
+        """
+        through_index = min(through_index, group.last_index)
         after = max(group.previous_index, self._through.get(group.life, 0))
         if through_index <= after:
             return

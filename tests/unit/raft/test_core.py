@@ -275,6 +275,88 @@ def test_who_leads_no_longer_supplies_nobody() -> None:
     core.end_snapshot(2, 7)
 
 
+# A snapshot takes the place of the log
+
+
+def entries_of_term(term: int, *indexes: int) -> tuple[Entry, ...]:
+    return tuple(Entry(term, index, EntryKind.COMMANDS, b"") for index in indexes)
+
+
+def test_the_log_starts_anew_behind_a_snapshot() -> None:
+    """M-61: the next write says so, and what follows comes behind it."""
+    core = core_of((1, 2, 3), log=Log.restore((0, 0), entries_of_term(1, 1, 2)), hard_state=HardState(1, 0, 1))
+    core.step(Heartbeat(2, 1, 5, 0, 0))
+    write(core)
+    assert core.begin_restore(9, 4)
+    core.restore(9, 4, Configuration((1, 2, 4)))
+    assert (core.commit_index, core.applied_index, core.log.first_index, core.log.last_term) == (9, 9, 10, 4)
+    assert core.configuration == core.configuration_at(9) == Configuration((1, 2, 4))
+    ready = write(core)
+    assert (ready.must_write, ready.restart_after, ready.previous_term) == (True, 9, 4)
+    assert ready.hard_state == HardState(5, 0, 9)
+    core.step(Append(2, 1, 5, 9, 4, 10, 0, entries_of_term(5, 10)))
+    ready = write(core)
+    assert (ready.restart_after, ready.previous_term, ready.entries) == (None, 4, entries_of_term(5, 10))
+    assert core.ready().to_apply == entries_of_term(5, 10)
+    assert not core.begin_restore(7, 4), "an older one, that came late"
+
+
+def test_what_was_accepted_is_not_thrown_away_for_a_snapshot() -> None:
+    """Raft paper §7: a log that holds the snapshot's last entry goes on; an acceptance behind it is a promise."""
+    core = core_of((1, 2, 3))
+    core.step(Append(2, 1, 1, 0, 0, 0, 0, entries_of_term(1, 1, 2, 3)))
+    write(core)
+    assert not core.begin_restore(2, 1)
+    assert (core.commit_index, core.log.last_index) == (2, 3)
+    assert not core.begin_restore(2, 1), "it is committed here"
+    assert not lead(core_of()).begin_restore(9, 1), "leaders need none"
+
+
+def test_nothing_moves_while_the_state_flips() -> None:
+    """M-61: what is applied then would be lost, or land in the new state."""
+    core = core_of((1, 2, 3))
+    core.step(Append(2, 1, 1, 0, 0, 0, 0, entries_of_term(1, 1, 2)))
+    write(core)
+    core.step(Heartbeat(2, 1, 1, 1, 0))
+    assert core.begin_restore(9, 1)
+    assert not core.begin_restore(12, 1), "one at a time"
+    core.step(Heartbeat(2, 1, 1, 2, 0))
+    core.step(Append(2, 1, 1, 2, 1, 3, 0, entries_of_term(1, 3)))
+    ready = write(core)
+    assert (ready.to_apply, core.log.last_index, core.commit_index) == ((), 2, 1)
+    assert not core.has_ready()
+    core.campaign(skip_pre_vote=True)
+    assert core.role is Role.FOLLOWER
+    core.give_up_restore()
+    assert core.ready().to_apply == entries_of_term(1, 1)
+
+
+def test_a_report_of_the_log_before_the_snapshot_counts_for_nothing() -> None:
+    """M-13."""
+    core = core_of((1, 2, 3))
+    core.step(Append(2, 1, 1, 0, 0, 0, 0, entries_of_term(1, 1, 2)))
+    first = core.ready()
+    core.step(Heartbeat(3, 1, 2, 0, 0))
+    assert core.begin_restore(9, 2)
+    core.restore(9, 2, Configuration((1, 2, 3)))
+    core.written(1, 2, first.hard_state)
+    assert (core.log.flushed_index, core.log.last_index) == (9, 9)
+
+
+def test_restores_that_cannot_be() -> None:
+    core = core_of((1, 2, 3))
+    core.step(Heartbeat(2, 1, 1, 0, 0))
+    with pytest.raises(InvariantBroken, match="not begun"):
+        core.give_up_restore()
+    with pytest.raises(InvariantBroken, match="not begun"):
+        core.restore(9, 1, Configuration((1,)))
+    core.begin_restore(9, 2)
+    with pytest.raises(InvariantBroken, match="not begun"):
+        core.restore(8, 2, Configuration((1,)))
+    with pytest.raises(InvariantBroken, match="later term"):
+        core.restore(9, 2, Configuration((1,)))
+
+
 # What breaks an invariant
 
 

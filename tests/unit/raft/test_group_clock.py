@@ -248,3 +248,24 @@ def test_a_blank_entry_that_cannot_be_read_changes_no_clock() -> None:
     before_us = clock.now_us()
     raft.hear_boottime(1, groups[1].machine.boottime_us())
     assert 0 <= clock.now_us() - before_us <= SECOND
+
+
+def test_a_snapshot_brings_its_last_stamp_and_the_offset_of_its_term() -> None:
+    """M-20, M-61: the write that follows tells the log where it starts."""
+    groups = led_by_1()
+    leader = groups[1].raft
+    groups.silent = {2}
+    last_us = groups.stamp(1) + SECOND
+    groups[2].restart()
+    raft = groups[2].raft
+    raft.step(Append(1, 2, 1, 50, 1, 0, 0, ()))
+    offset_us = offset_of(groups[1].entries[0].data)
+    assert raft.core.begin_restore(40, 1) and offset_us is not None
+    raft.restore(40, 1, leader.core.configuration, stamp_us=last_us, offset=(1, offset_us))
+    assert raft.clock.now_us() == last_us
+    pumped = raft.pump()
+    assert pumped is not None
+    assert [write.group_write.restart_after for write in pumped.writes] == [40]
+    groups[1].machine.pass_time(HOUR)
+    raft.hear_boottime(1, groups[1].machine.boottime_us())
+    assert raft.clock.now_us() == true_us(groups)

@@ -113,6 +113,14 @@ def test_a_group_that_ended_or_began_anew_leaves_nothing_behind() -> None:
     assert wal._kept._through == {3: 12}
 
 
+def test_a_state_that_is_ahead_of_the_log_releases_what_there_is() -> None:
+    """M-61: flipped to a snapshot, before the log's record says so."""
+    wal, _ = open_wal(FakeDisk(), SEGMENT_BYTES)
+    fill(wal, 1, 1, 4)
+    wal.release(1, 50)
+    assert wal.span(1) == (4, 4)
+
+
 def test_a_group_that_is_not_known_has_no_span() -> None:
     wal, _ = open_wal(FakeDisk(), SEGMENT_BYTES)
     for ask in (lambda: wal.span(1), lambda: wal.release(1, 1), lambda: wal.term_at(1, 0)):

@@ -23,6 +23,8 @@ ENTRY_VERSION = 1
 ENTRY_VERSION_KEPT = 2  # its requests are remembered, so that a repeat of one changes nothing
 U64_MAX = (1 << 64) - 1
 _REQUEST_ID = slice(3, 19)  # behind the heads of the array, of the kind (below 24) and of 16 bytes
+_ENTRY_HEADS = bytes((0x83, ENTRY_VERSION)), bytes((0x84, ENTRY_VERSION_KEPT))
+_STAMP_BYTES = {24: 1, 25: 2, 26: 4, 27: 8}  # by the head of a CBOR integer that follows it
 
 
 class Kind(IntEnum):
@@ -183,6 +185,20 @@ def entry_kept(now_us: int, commands: Sequence[bytes], repeats: Sequence[int]) -
     return b"".join((
         b"\x84", cbor2.dumps(ENTRY_VERSION_KEPT), cbor2.dumps(now_us), _array_head(len(commands)), *commands,
         cbor2.dumps(repeats)))
+
+
+def stamp_of(data: bytes) -> int:
+    """The stamp of a log entry, read without the rest of it; 0 for bytes that are no entry of these versions.
+
+    The state machine is where those are refused. Source: M-20; RFC 8949, major type 0.
+    """
+    if data[:2] not in _ENTRY_HEADS or len(data) < 3:
+        return 0
+    head = data[2]
+    if head < 24:
+        return head
+    size = _STAMP_BYTES.get(head, 0)
+    return int.from_bytes(data[3 : 3 + size], "big") if size and len(data) >= 3 + size else 0
 
 
 def _array_head(count: int) -> bytes:

@@ -129,7 +129,7 @@ def open_group(opened: Opened, settings: config.Settings, source: TimeSource) ->
         node_id=settings.node_id, configuration=Configuration((settings.node_id,)), log=log_tail, hard_state=hard_state,
         applied_index=meta.applied_index, settings=RaftSettings(), random=random.Random(settings.node_id),
     )
-    return RaftGroup(life=LIFE, core=core, clock=clock)
+    return RaftGroup(life=LIFE, core=core, clock=clock, stamp_of=commands.stamp_of)
 
 
 def _tail(wal: Wal, applied_index: int, last_index: int) -> list[Entry]:

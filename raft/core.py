@@ -1,61 +1,49 @@
 """One group's Raft, as in the Raft paper and thesis: what a member decides, given messages, ticks and disk reports.
 
 It is called and never calls: no IO, no clock, no await; randomness is passed in. What follows from a call waits in
-`ready()`. Arithmetic of majorities, the log, followers' progress and read rounds have rooms of their own.
+`ready()`. What a member does with a message is in `handlers`; arithmetic of majorities, the log, followers' progress
+and read rounds have rooms of their own; elections are in `member`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from random import Random
-from typing import Any, Final
 
+from raft import changes
+from raft.configurations import Configurations
 from raft.invariants import broken, must
 from raft.leadership import Leadership
 from raft.log import Log
+from raft.member import Member
+from raft.membership import View
 from raft.messages import (
-    Append,
-    AppendAccepted,
-    AppendRejected,
-    Committed,
     Denial,
     Entry,
     EntryKind,
     HardState,
-    Heartbeat,
-    HeartbeatAnswered,
     Message,
-    PreVote,
-    PreVoteDenied,
-    PreVoteGranted,
     StaleTerm,
-    TimeoutNow,
-    Vote,
-    VoteDenied,
-    VoteGranted,
 )
-from raft.promises import Promises
-from raft.quorum import Configuration, Tally
-from raft.ready import NotLeader, Ready, Role, TransferInProgress
+from raft.quorum import Configuration
+from raft.ready import NotLeader, Ready, Restore, Role, TransferInProgress
 from raft.settings import Settings
 
 __all__ = ["Core", "NotLeader", "Ready", "Role", "Settings", "TransferInProgress"]
 
 
-class Core:
+class Core(Member):
     """One member of one group.
 
     To be read, never set: role, term, voted_for, leader (0 unknown), commit_index, applied_index, log, configuration;
-    vote_clocks, the group clock as each voter that elected this leader estimates it (M-21).
-    For the driver to set: clock_us, its own estimate, which its grants of votes carry; blank_data, what the blank
+    vote_clocks, the group clock as each voter that elected this leader estimates it: (clock_us, is_weak) (M-21, M-22).
+    For the driver to set: own_clock, its own estimate, which its grants of votes carry; blank_data, what the blank
     entry of a term holds. The first `ready` or `propose` after an election appends that entry, so a driver that sees
     `role` turn to LEADER can set it in time.
     """
 
     __slots__ = (
-        "_elapsed_ticks", "_handed_index", "_handlers", "_leadership", "_promises", "_random", "_send", "_settings",
-        "_timeout_ticks", "_votes", "applied_index", "blank_data", "clock_us", "commit_index", "configuration",
-        "leader", "log", "node_id", "role", "term", "vote_clocks", "voted_for",
+        "_configurations", "_handed_index", "_is_unsettled", "_restore", "applied_index", "blank_data", "commit_index",
     )  # fmt: skip
 
     def __init__(
@@ -69,23 +57,20 @@ class Core:
         settings: Settings,
         random: Random,
     ) -> None:
-        """A member as its disk has it. Breaks an invariant if what recovery read does not fit together."""
-        self.node_id, self.configuration, self.log = node_id, configuration, log
-        self._settings, self._random = settings, random
-        self.term, self.voted_for = hard_state.term, hard_state.voted_for
+        """A member as its disk has it. Breaks an invariant if what recovery read does not fit together.
+
+        configuration: as of the applied index; later ones are found in the log.
+        """
+        super().__init__(node_id, log, hard_state, settings, random)
         self.commit_index = max(hard_state.commit_index, applied_index)
         self.applied_index = applied_index
         self._handed_index = applied_index
-        self._promises = Promises(hard_state)
-        self._send: list[Message] = []
-        self._votes: dict[int, bool] = {}
-        self.vote_clocks: dict[int, int] = {}
-        self.clock_us = 0
+        self._restore: Restore | None = None
         self.blank_data = b""
-        self.leader = 0
-        self._elapsed_ticks = self._timeout_ticks = 0
-        self._become(Role.FOLLOWER)
         must(applied_index >= log.first_index - 1, "the log starts after what is applied", applied=applied_index)
+        self._configurations = Configurations(applied_index, configuration)
+        self._use_configuration()
+        changes.follow(self, log.after(applied_index))
         self._check()
 
     # What the driver asks
@@ -131,7 +116,7 @@ class Core:
     def ready(self) -> Ready:
         """Hand out what follows from the calls so far."""
         reads: tuple[tuple[int, int], ...] = ()
-        left_behind: tuple[int, ...] = ()
+        left_behind: tuple[tuple[int, int], ...] = ()
         if self._leadership is not None:
             self._open_term(self._leadership)
             self._leadership.begin_reads(self.commit_index)
@@ -139,12 +124,16 @@ class Core:
             reads, left_behind = self._leadership.take_ready()
         promises = self._promises
         must_write, hard_state = promises.take_hard_state(self.term, self.voted_for, self.commit_index, self.log)
-        previous_term, entries = self.log.submit()
+        log = self.log
+        previous_term, entries = log.submit()
+        restart_after = log.restart_after
+        if restart_after is not None:
+            previous_term, log.restart_after = log.term_at(restart_after), None
         send_now = tuple(self._send)
         self._send.clear()
         return Ready(
             hard_state, must_write, previous_term, entries, send_now, promises.take(), self._take_applicable(), reads,
-            left_behind,
+            left_behind, restart_after,
         )  # fmt: skip
 
     # What the driver tells
@@ -154,7 +143,7 @@ class Core:
         leadership = self._leadership
         if leadership is not None:
             leadership.tick(self.commit_index)
-            if self._settings.check_quorum and leadership.quorum_silent_ticks() >= self._settings.quorum_ticks:
+            if self._must_go(leadership):
                 self._give_up(leadership)
         else:
             self._elapsed_ticks += 1
@@ -198,6 +187,21 @@ class Core:
         self.applied_index = index
         self._check()
 
+    def forget_applied(self) -> None:
+        """Drop from memory what is applied and nobody needs there (M-10).
+
+        A lone voter needs none of it. A leader keeps what its followers were not seen to hold, within a bound; beyond
+        that, and at everybody else, a little is kept for whoever lags a little.
+        """
+        log, index, settings = self.log, self.applied_index, self._settings
+        if self.configuration.is_alone(self.node_id):
+            log.forget_through(index)
+            return
+        log.trim(index, settings.kept_for_followers_bytes)
+        if self._leadership is not None:
+            index = min(index, self._leadership.lowest_needed_index())
+        log.trim(index, settings.kept_bytes)
+
     def propose(self, payloads: Sequence[bytes]) -> int:
         """Append commands, one entry a payload; returns the index of the first.
 
@@ -220,6 +224,58 @@ class Core:
         """
         self._lead().reads.ask(request)
 
+    def supply(self, peer: int, previous: tuple[int, int], entries: Sequence[Entry]) -> bool:
+        """Send a member that `Ready.left_behind` named the entries that it needs, read back from this disk (M-10).
+
+        previous: (index, term) of the entry before the first. They go in appends of the usual size, all at once: the
+        caller bounds how many. Returns whether they went: not if leadership was lost or the member moved since.
+        """
+        return self._leadership is not None and self._leadership.supply(peer, previous, entries, self.commit_index)
+
+    def begin_snapshot(self, peer: int) -> bool:
+        """The member that was named is sent a snapshot instead, as the log on disk does not reach back far enough.
+
+        Until `end_snapshot` it is sent no entries; each heartbeat asks what it holds. Returns whether it lags still.
+        """
+        return self._leadership is not None and self._leadership.begin_snapshot(peer)
+
+    def end_snapshot(self, peer: int, installed_index: int = 0) -> None:
+        """The member says that it installed the snapshot at this index; 0: it was not sent to its end."""
+        if self._leadership is not None:
+            self._leadership.end_snapshot(peer, installed_index)
+
+    def begin_restore(self, index: int, term: int) -> bool:
+        """A snapshot that stands for all up to (index, term) is whole: may the driver flip to it? (M-61)
+
+        If so, nothing is handed out to apply and no append is taken in until `restore` or `give_up_restore`. Not if the
+        log holds that entry: what was accepted behind it is a promise, so the state gets there by the log.
+        """
+        if self.role is not Role.FOLLOWER or self._restore is not None or index <= self.commit_index:
+            return False
+        if self.log.holds(index, term):
+            self._commit_to(index)
+            return False
+        self._restore = Restore(index, term, self._handed_index)
+        self._handed_index = self.commit_index
+        return True
+
+    def restore(self, index: int, term: int, configuration: Configuration) -> None:
+        """The driver flipped to the snapshot, and flushed it: the log starts behind it."""
+        begun = self._restore
+        must(begun is not None and (begun.index, begun.term) == (index, term), "restored what was not begun", at=index)
+        must(term <= self.term, "restored what a later term wrote", term=term, now=self.term)
+        self._restore = None
+        self.log.restart(index, term, self.term)
+        self.commit_index = self.applied_index = self._handed_index = index
+        self._configurations = Configurations(index, configuration)
+        self._use_configuration()
+        self._check()
+
+    def give_up_restore(self) -> None:
+        """The driver did not flip: everything is as before."""
+        begun = self._restore if self._restore is not None else broken("gave up a restore that was not begun")
+        self._handed_index, self._restore = begun.handed_index, None
+
     def transfer_leadership(self, target: int) -> None:
         """Hand over to `target` once it holds the whole log (Raft thesis 3.10); given up after an election timeout.
 
@@ -231,200 +287,63 @@ class Core:
             raise ValueError(f"leadership cannot go to {target}")
         leadership.transfer_to(target)
 
+    def configuration_at(self, index: int) -> Configuration:
+        """Who the members were once the entry at `index`, not before the applied one, was appended."""
+        return self._configurations.at(index)
+
+    def membership_view(self, max_silent_ticks: int, also_live: Collection[int] = ()) -> View:
+        """What this leader knows of the members, for `membership` to check a change against.
+
+        also_live: nodes of which the driver knows that they run and answer, as a learner-to-be (CL-104). Raises
+        NotLeader.
+        """
+        return self._lead().view(max_silent_ticks, also_live)
+
+    def change_membership(self, before: Configuration, after: Configuration) -> int:
+        """Begin to change who the members are; returns the index of the first of its entries.
+
+        Of voters, that entry is a joint configuration, and the leader appends the final one by itself once the joint
+        one is committed; so does any later leader. before: the configuration that the change was checked against
+        (`membership`). Raises NotLeader, TransferInProgress, MembershipRefused, and ValueError for what is no change.
+        """
+        index = changes.begin(self, self._lead(), before, after)
+        self._check()
+        return index
+
     def campaign(self, *, skip_pre_vote: bool = False) -> None:
         """Stand for election now; a leader and a member without a vote stay what they are.
 
+        Who is left out by a configuration that is not known to be committed stands too (Raft thesis 4.2.2).
+
         skip_pre_vote: for the first leader of a new group, who can disturb nobody (M-70).
         """
-        if self.role is Role.LEADER or not self.configuration.is_voter(self.node_id):
+        if self.role is Role.LEADER or not self._may_stand():
             return
         if skip_pre_vote or not self._settings.pre_vote:
             self._stand(transfer=False)
         else:
             self._ask_for_pre_votes()
 
-    # Roles and terms (Raft paper §5.1)
+    # Membership (Raft paper §6, thesis 4); how a change goes on is in `changes`
 
-    def _become(self, role: Role) -> None:
-        self.role = role
-        self._handlers = HANDLERS[role]
-        self._leadership: Leadership | None = None
-        self._elapsed_ticks = 0
-        election_ticks = self._settings.election_ticks
-        self._timeout_ticks = self._random.randrange(election_ticks, 2 * election_ticks)
+    def _may_stand(self) -> bool:
+        """Not while the state flips to a snapshot: it would be ahead of the log."""
+        return self._restore is None and self._configurations.may_stand(self.node_id, self.commit_index)
 
-    def _become_follower(self, term: int) -> None:
-        """Of a leader not yet known. A follower's timeout runs on: only its leader or a granted vote restart it."""
-        self.leader = 0
-        if term > self.term:
-            self.term, self.voted_for = term, 0
-            self._promises.drop()
-        if self.role is not Role.FOLLOWER:
-            self._become(Role.FOLLOWER)
+    def _must_go(self, leadership: Leadership) -> bool:
+        """A leader whom no majority answers may be one that cannot hear: its heartbeats keep the others quiet. One that
+        the last change of members left out has done its work.
+        """
+        settings = self._settings
+        if settings.check_quorum and leadership.quorum_silent_ticks() >= settings.quorum_ticks:
+            return True
+        return self._is_unsettled and changes.is_removed(self, leadership)
 
-    def _become_leader(self) -> None:
-        self._become(Role.LEADER)
-        self.leader = self.node_id
-        self._leadership = Leadership(
-            node_id=self.node_id, term=self.term, configuration=self.configuration, log=self.log,
-            settings=self._settings, send=self._send,
-        )  # fmt: skip
-
-    def _hear_from_leader(self, leader: int) -> None:
-        if self.role is not Role.FOLLOWER:
-            self._become(Role.FOLLOWER)
-        must(self.leader in (0, leader), "two leaders in one term", term=self.term, leaders=(self.leader, leader))
-        self.leader = leader
-        self._elapsed_ticks = 0
-
-    def _give_up(self, leadership: Leadership) -> None:
-        """A leader whom no majority answers may be one that cannot hear: its heartbeats keep the others quiet."""
-        if successor := leadership.best_successor(self._settings.election_ticks):
-            leadership.tell_to_stand(successor)
-        self._become_follower(self.term)
-
-    def _lead(self) -> Leadership:
-        if self._leadership is None:
-            raise NotLeader(self.leader)
-        return self._leadership
-
-    # Elections (Raft paper §5.2, §5.4.1; pre-vote: thesis 9.6)
-
-    def _ask_for_pre_votes(self) -> None:
-        self._become(Role.PRE_CANDIDATE)
-        self.leader = 0
-        self._votes = {}
-        for peer in self.configuration.electors:
-            if peer != self.node_id:
-                self._send.append(PreVote(self.node_id, peer, self.term, self.log.last_index, self.log.last_term))
-        self._count_vote(self.node_id, granted=True)
-
-    def _stand(self, *, transfer: bool) -> None:
-        self._become(Role.CANDIDATE)
-        self.leader = 0
-        self.term += 1
-        self.voted_for = self.node_id
-        self._promises.drop()
-        self._votes = {}
-        self.vote_clocks = {}
-        for peer in self.configuration.electors:
-            if peer != self.node_id:
-                # After the write: who won a term and forgot it in a crash could win it again with another log.
-                vote = Vote(self.node_id, peer, self.term, self.log.last_index, self.log.last_term, transfer)
-                self._promises.add(vote)
-
-    def _count_vote(self, voter: int, *, granted: bool) -> None:
-        """The own vote is counted once the disk holds it, and without it nothing is won."""
-        self._votes[voter] = granted
-        tally = self.configuration.tally(self._votes)
-        if tally is Tally.LOST:
-            self._become_follower(self.term)
-        elif tally is Tally.WON and self.node_id in self._votes:
-            if self.role is Role.PRE_CANDIDATE:
-                self._stand(transfer=False)
-            else:
-                self._become_leader()
-
-    def _disturbs(self, message: Message) -> bool:
-        """Whether this asks a member that hears its leader for a vote in a later term (Raft thesis 4.2.3)."""
-        if type(message) is Vote:
-            return not message.transfer and self._hears_leader()
-        return type(message) is PreVote and self._hears_leader()
-
-    def _hears_leader(self) -> bool:
-        if self._leadership is not None:
-            return self._leadership.quorum_silent_ticks() < self._settings.election_ticks
-        return self.leader != 0 and self._elapsed_ticks < self._settings.election_ticks
-
-    def _deny(self, message: Message, reason: Denial) -> None:
-        denied = PreVoteDenied if type(message) is PreVote else VoteDenied
-        self._send.append(denied(self.node_id, message.sender, self.term, reason))
-
-    def _is_behind(self, message: PreVote | Vote) -> bool:
-        """Whether the asker's log is less up to date than this one's (Raft paper §5.4.1)."""
-        return (message.last_term, message.last_index) < (self.log.last_term, self.log.last_index)
-
-    # Handlers of messages of the current term
-
-    def _answer_pre_vote(self, message: PreVote) -> None:
-        if self._hears_leader():
-            self._deny(message, Denial.HEARS_LEADER)
-        elif self._is_behind(message):
-            self._deny(message, Denial.LOG_BEHIND)
-        else:
-            self._send.append(PreVoteGranted(self.node_id, message.sender, self.term))
-
-    def _answer_vote(self, message: Vote) -> None:
-        if self.voted_for not in (0, message.sender):
-            self._deny(message, Denial.VOTED_FOR_OTHER)
-        elif self._is_behind(message):
-            self._deny(message, Denial.LOG_BEHIND)
-        else:
-            self.voted_for = message.sender
-            self._elapsed_ticks = 0
-            self._promises.add(VoteGranted(self.node_id, message.sender, self.term, self.clock_us))
-
-    def _take_grant(self, message: PreVoteGranted | VoteGranted) -> None:
-        if type(message) is VoteGranted:
-            self.vote_clocks[message.sender] = message.clock_us
-        self._count_vote(message.sender, granted=True)
-
-    def _take_denial(self, message: PreVoteDenied | VoteDenied) -> None:
-        self._count_vote(message.sender, granted=False)
-
-    def _take_over(self, _message: TimeoutNow) -> None:
-        if self.configuration.is_voter(self.node_id):
-            self._stand(transfer=True)
-
-    def _take_append(self, message: Append) -> None:
-        self._hear_from_leader(message.sender)
-        log, previous_index = self.log, message.previous_index
-        if previous_index < self.commit_index:
-            # Overtaken by a later one. What is committed agrees with every leader's log, so that much is accepted.
-            self._accept(message, self.commit_index)
-        elif log.holds(previous_index, message.previous_term):
-            commit_index = self.commit_index
-            last_index = log.write_after(previous_index, message.entries, commit_index=commit_index, in_term=self.term)
-            # Only what this message proves to agree may commit: past it this log can hold another leader's entries.
-            self._commit_to(min(message.commit_index, last_index))
-            self._accept(message, last_index)
-        else:
-            hint_index, hint_term = log.agreeing_place(previous_index, message.previous_term)
-            self._send.append(
-                AppendRejected(
-                    self.node_id, message.sender, self.term, previous_index, hint_index, hint_term, message.round
-                )
-            )
-
-    def _accept(self, message: Append, index: int) -> None:
-        # A promise about the own disk: it leaves after the write, never before.
-        self._promises.add(AppendAccepted(self.node_id, message.sender, self.term, index, message.round))
-
-    def _take_heartbeat(self, message: Heartbeat) -> None:
-        self._hear_from_leader(message.sender)
-        self._commit_to(message.commit_index)
-        self._send.append(HeartbeatAnswered(self.node_id, message.sender, self.term, message.round))
-
-    def _take_commit(self, message: Committed) -> None:
-        self._hear_from_leader(message.sender)
-        self._commit_to(message.commit_index)
-
-    def _take_acceptance(self, message: AppendAccepted) -> None:
-        leadership = self._lead()
-        if leadership.accepted(message):
-            self._advance_commit(leadership)
-
-    def _take_rejection(self, message: AppendRejected) -> None:
-        self._lead().rejected(message)
-
-    def _take_heartbeat_answer(self, message: HeartbeatAnswered) -> None:
-        self._lead().heartbeat_answered(message, self.commit_index)
-
-    def _ignore(self, message: Message) -> None:
-        """An answer that came too late for the role that asked, or told all by its term."""
-
-    def _meet_second_leader(self, message: Append | Heartbeat | Committed | TimeoutNow) -> None:
-        broken("two leaders in one term", term=self.term, leaders=(self.node_id, message.sender))
+    def _use_configuration(self) -> None:
+        configuration = self._configurations.latest
+        self.configuration = configuration
+        # Something is left to do once this is committed, by whoever leads then; a flag, as each commit asks.
+        self._is_unsettled = bool(configuration.outgoing) or self.node_id not in configuration.voters
 
     # Entries and commitment (Raft paper §5.3, §5.4.2)
 
@@ -437,9 +356,11 @@ class Core:
         # One of an earlier term on a majority can be overwritten still; one of this term commits them all (§5.4.2).
         if index > self.commit_index and self.log.term_at(index) == self.term:
             self._commit_to(index)
+            if self._is_unsettled and self._configurations.latest_index <= index:
+                changes.go_on(self, leadership)
 
     def _commit_to(self, index: int) -> None:
-        if index > self.commit_index:
+        if index > self.commit_index and self._restore is None:
             must(index <= self.log.last_index, "committed what is not held", index=index, last=self.log.last_index)
             self.commit_index = index
 
@@ -466,35 +387,3 @@ class Core:
         facts |= {name: getattr(log, name) for name in ("last_index", "last_term", "submitted_index", "flushed_index")}
         broken("indexes, terms and role do not fit together", handed_index=self._handed_index, **facts)
 
-
-Handler = Callable[[Core, Any], None]
-
-_ANSWERS: Final = (
-    AppendAccepted, AppendRejected, HeartbeatAnswered, PreVoteDenied, PreVoteGranted, StaleTerm, VoteDenied,
-    VoteGranted,
-)  # fmt: skip
-_IN_EVERY_ROLE: Final[Mapping[type, Handler]] = {
-    **dict.fromkeys(_ANSWERS, Core._ignore),
-    PreVote: Core._answer_pre_vote,
-    Vote: Core._answer_vote,
-}
-_UNLESS_LEADER: Final[Mapping[type, Handler]] = {
-    **_IN_EVERY_ROLE,
-    Append: Core._take_append,
-    Heartbeat: Core._take_heartbeat,
-    Committed: Core._take_commit,
-    TimeoutNow: Core._take_over,
-}
-HANDLERS: Final[Mapping[Role, Mapping[type, Handler]]] = {
-    Role.FOLLOWER: _UNLESS_LEADER,
-    Role.PRE_CANDIDATE: {**_UNLESS_LEADER, PreVoteGranted: Core._take_grant, PreVoteDenied: Core._take_denial},
-    Role.CANDIDATE: {**_UNLESS_LEADER, VoteGranted: Core._take_grant, VoteDenied: Core._take_denial},
-    Role.LEADER: {
-        **_IN_EVERY_ROLE,
-        **dict.fromkeys((Append, Heartbeat, Committed, TimeoutNow), Core._meet_second_leader),
-        AppendAccepted: Core._take_acceptance,
-        AppendRejected: Core._take_rejection,
-        HeartbeatAnswered: Core._take_heartbeat_answer,
-    },
-}
-"""What each role does with each message of its own term."""

@@ -7,15 +7,16 @@ What the entries mean is the driver's business. Source: DESIGN, "Raft" and "The 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import cbor2
 import msgspec
 
-from raft.clock import NOTHING_KNOWN, Estimate, GroupClock, start_of_term_us
+from raft.clock import Estimate, GroupClock, start_of_term_us
 from raft.core import Core, Role
 from raft.invariants import must
-from raft.messages import Entry, HardState, Message
+from raft.messages import NUMBER_MAX, Append, Entry, EntryKind, HardState, Message, Vote
+from raft.quorum import Configuration
 from raft.wal import GroupWrite
 
 BLANK_VERSION = 1
@@ -32,19 +33,46 @@ class LogWrite(msgspec.Struct, eq=False):
 
 
 class Pumped(msgspec.Struct, frozen=True):
-    """What the driver has to do now, in this order."""
+    """What the driver has to do now, in this order.
+
+    left_behind: as in Ready; `laggards.supply` serves them from the log on disk.
+    """
 
     writes: Sequence[LogWrite]
     send: Sequence[Message]
     reads: Sequence[tuple[int, int]]
     to_apply: Sequence[Entry]
+    left_behind: Sequence[tuple[int, int]]
+
+
+def offset_of(data: bytes) -> int | None:
+    """The clock offset in a blank entry, µs (M-20); None when it holds none that this release can read."""
+    try:
+        value = cbor2.loads(data) if data else None
+    except (cbor2.CBORError, RecursionError):
+        return None
+    if not isinstance(value, list) or len(value) != 2 or value[0] != BLANK_VERSION or type(value[1]) is not int:
+        return None
+    return value[1] if abs(value[1]) <= NUMBER_MAX else None
 
 
 class RaftGroup:
-    """Drives one core. `life`: which life of a tenant the group is (M-70)."""
+    """Drives one core.
 
-    def __init__(self, *, life: int, core: Core, clock: GroupClock) -> None:
+    life: which life of a tenant the group is (M-70). stamp_of: the stamp of an entry of commands, µs of the group
+    clock, 0 for one that cannot be read; whether such an entry is refused is decided where it is applied. offset:
+    (term, clock offset) of the last blank entry applied, from the state: without it a member that restarts within a
+    term would go by its own oscillator until the next one (M-21); (0, 0) when the state knows none.
+    """
+
+    def __init__(
+        self, *, life: int, core: Core, clock: GroupClock, stamp_of: Callable[[bytes], int],
+        offset: tuple[int, int] = (0, 0),
+    ) -> None:
         self.life, self.core, self.clock = life, core, clock
+        self._stamp_of = stamp_of
+        self._offset_term, self._offset_us = offset
+        self._learn_offset(core.log.after(core.applied_index))
         self._writes: deque[LogWrite] = deque()
         self._send: list[Message] = []
         self._led_term = 0
@@ -68,9 +96,27 @@ class RaftGroup:
         """Ask for a read index; the answer comes in `Pumped.reads`. Raises NotLeader."""
         self.core.read_index(request)
 
+    def supply(self, peer: int, previous: tuple[int, int], entries: Sequence[Entry]) -> bool:
+        """Send a member that was left behind what it needs; returns whether it still did."""
+        return self.core.supply(peer, previous, entries)
+
     def step(self, message: Message) -> None:
         """Take in a peer's message."""
-        self.core.step(message)
+        core = self.core
+        if type(message) is Vote:
+            core.own_clock = self.clock.estimate()
+        core.step(message)
+        if type(message) is Append and message.term == core.term != self._offset_term:
+            self._learn_offset(message.entries)
+
+    def hear_boottime(self, node_id: int, boottime_us: int) -> None:
+        """A node frame, just read, said what its sender's BOOTTIME was when it was sent (M-21).
+
+        It tells the group clock when that node leads the current term and this one holds the term's blank entry.
+        """
+        core, clock_us = self.core, self._offset_us + boottime_us
+        if core.leader == node_id != core.node_id and core.term == self._offset_term and 0 < clock_us <= NUMBER_MAX:
+            self.clock.hear(core.term, clock_us)
 
     def written(self, write: LogWrite) -> None:
         """A write is on the disk, fsynced. Reports come in the order of the writes."""
@@ -95,6 +141,7 @@ class RaftGroup:
                 GroupWrite(
                     life=self.life, hard_state=ready.hard_state, previous_term=ready.previous_term,
                     entries=ready.entries, clock_us=clock_us, clock_offset_us=clock_offset_us,
+                    restart_after=ready.restart_after,
                 ),
                 term=core.log.last_term, index=core.log.last_index, hard_state=ready.hard_state,
                 send_after=ready.send_after_write,
@@ -103,16 +150,34 @@ class RaftGroup:
             writes = (write,)
         else:
             send.extend(ready.send_after_write)
-        return Pumped(writes, send, ready.reads, ready.to_apply)
+        if ready.to_apply and self.clock.offset_us is None:  # a leader has seen its own, and its log's when elected
+            self._see_stamps(ready.to_apply)
+        return Pumped(writes, send, ready.reads, ready.to_apply, ready.left_behind)
 
     def applied(self, index: int) -> None:
-        """The state holds everything up to `index`; a lone voter needs the entries no longer."""
+        """The state holds everything up to `index`."""
         self.core.applied(index)
-        if self.core.configuration.is_alone(self.core.node_id):
-            self.core.log.forget_through(index)
+        self.core.forget_applied()
+
+    def restore(
+        self, index: int, term: int, configuration: Configuration, *, stamp_us: int, offset: tuple[int, int]
+    ) -> None:
+        """The state was flipped to a snapshot, which is flushed (M-61); `Core.begin_restore` allowed it.
+
+        stamp_us: of the last entry that the snapshot stands for. offset: as at a start. The next write carries that the
+        log starts behind `index`; what that state holds is durable without it.
+        """
+        self.core.restore(index, term, configuration)
+        self.clock.see_stamp(stamp_us)
+        if offset[0] > self._offset_term:
+            self._offset_term, self._offset_us = offset
 
     def _notice_leadership(self) -> None:
-        """On election fix the clock's offset for the term, before the blank entry that names it is appended."""
+        """On election fix the clock's offset for the term, before the blank entry that names it is appended.
+
+        What the log holds beyond the state has stamps too, and all of it will be applied: none may be ahead of the
+        new term.
+        """
         core, clock = self.core, self.clock
         if core.role is not Role.LEADER:
             clock.follow()
@@ -120,9 +185,22 @@ class RaftGroup:
         if self._led_term == core.term:
             return
         self._led_term = core.term
-        granted = [
-            Estimate(clock_us, is_weak=False) if clock_us else NOTHING_KNOWN
-            for voter, clock_us in core.vote_clocks.items() if voter != core.node_id
-        ]
+        self._see_stamps(core.log.after(core.applied_index))
+        granted = [Estimate(*clock) for voter, clock in core.vote_clocks.items() if voter != core.node_id]
         start_us = start_of_term_us(clock.last_stamp_us, [clock.estimate(), *granted])
         core.blank_data = cbor2.dumps((BLANK_VERSION, clock.lead(core.term, start_us)))
+
+    def _see_stamps(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if entry.kind is EntryKind.COMMANDS:
+                self.clock.see_stamp(self._stamp_of(entry.data))
+
+    def _learn_offset(self, entries: Sequence[Entry]) -> None:
+        """The offset of the latest term whose blank entry is among these. A constant of the term, so also one that is
+        cut again told the truth.
+        """
+        for entry in entries:
+            if entry.kind is EntryKind.BLANK and entry.term > self._offset_term:
+                offset_us = offset_of(entry.data)
+                if offset_us is not None:
+                    self._offset_term, self._offset_us = entry.term, offset_us

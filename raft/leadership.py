@@ -5,10 +5,11 @@ It says what to send; whether to lead, and what is committed, is decided in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from raft.invariants import must
-from raft.log import Log, size_bytes
+from raft.log import Log, parts, size_bytes
+from raft.membership import View
 from raft.messages import (
     Append,
     AppendAccepted,
@@ -20,7 +21,7 @@ from raft.messages import (
     Message,
     TimeoutNow,
 )
-from raft.progress import Progress
+from raft.progress import Mode, Progress
 from raft.quorum import Configuration
 from raft.reads import ReadRounds
 from raft.settings import Settings
@@ -30,8 +31,8 @@ class Leadership:
     """One term of one leader; gone when it steps down. Messages go to `send`, in order."""
 
     __slots__ = (
-        "_configuration", "_log", "_node_id", "_send", "_settings", "_term", "_ticks_since_heartbeat",
-        "_transfer_ticks", "left_behind", "progress", "reads", "replicate_due", "term_start_index", "transfer_target",
+        "_configuration", "_left_behind", "_log", "_node_id", "_send", "_settings", "_term", "_ticks_since_heartbeat",
+        "_transfer_ticks", "progress", "reads", "replicate_due", "term_start_index", "transfer_target",
     )  # fmt: skip
 
     def __init__(
@@ -44,20 +45,29 @@ class Leadership:
         settings: Settings,
         send: list[Message],
     ) -> None:
-        self._node_id, self._term, self._configuration = node_id, term, configuration
+        self._node_id, self._term = node_id, term
         self._log, self._settings, self._send = log, settings, send
-        self.progress = {
-            peer: Progress(log.last_index + 1, settings.max_inflight_bytes)
-            for peer in configuration.members
-            if peer != node_id
-        }
+        self.progress: dict[int, Progress] = {}
         self.reads = ReadRounds()
         self.term_start_index = 0
         self.transfer_target = 0
-        self.replicate_due = False
-        self.left_behind: list[int] = []
+        self._left_behind: list[int] = []
         self._ticks_since_heartbeat = 0
         self._transfer_ticks = 0
+        self.reconfigure(configuration)
+
+    def reconfigure(self, configuration: Configuration) -> None:
+        """These are the members from now on. Of a new one nothing is known; the next entry will show what it holds."""
+        self._configuration = configuration
+        self.progress = {
+            peer: self.progress.get(peer) or Progress(self._log.last_index + 1, self._settings.max_inflight_bytes)
+            for peer in configuration.members
+            if peer != self._node_id
+        }
+        if self.transfer_target not in configuration.voters:
+            self.transfer_target = 0
+        self.replicate_due = True
+        self._confirm_reads()
 
     # What a majority has reached
 
@@ -79,6 +89,15 @@ class Leadership:
 
         return max(others, key=merit, default=0)
 
+    def view(self, max_silent_ticks: int, also_live: Collection[int]) -> View:
+        """What a change of members is checked against; live are this leader and who answered within so many ticks."""
+        answered = [peer for peer, progress in self.progress.items() if progress.silent_ticks <= max_silent_ticks]
+        return View(
+            self._configuration, self._log.last_index,
+            {peer: progress.match_index for peer, progress in self.progress.items()},
+            {self._node_id, *answered, *also_live},
+        )  # fmt: skip
+
     def _agreed(self, own: int, reached: Callable[[Progress], int]) -> int:
         if not self.progress:
             return own
@@ -96,13 +115,15 @@ class Leadership:
             or (self.reads.may_begin and self.term_start_index <= commit_index)
         )
 
-    def take_ready(self) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-        """Answered reads, and the members that need entries no longer in memory; each is handed out once."""
-        if not self.left_behind:
+    def take_ready(self) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+        """Answered reads, and who needs which entries that are no longer in memory; each is handed out once."""
+        if not self._left_behind:
             return self.reads.take_answers(), ()
-        left_behind = tuple(self.left_behind)
-        self.left_behind.clear()
-        return self.reads.take_answers(), left_behind
+        named = [(peer, self.progress.get(peer)) for peer in dict.fromkeys(self._left_behind)]
+        self._left_behind.clear()
+        return self.reads.take_answers(), tuple(
+            (peer, progress.next_index) for peer, progress in named if progress and progress.mode is Mode.LEFT_BEHIND
+        )
 
     # Time
 
@@ -174,13 +195,18 @@ class Leadership:
         log, first = self._log, progress.next_index
         if first < log.first_index:
             progress.leave_behind()
-            self.left_behind.append(peer)
+            self._name_if_wanted(peer, progress)
             return
         entries = log.entries(first, log.last_index, self._settings.max_append_bytes)
         last_index = entries[-1].index
         self._send.append(self._append(peer, first - 1, commit_index, entries))
         progress.sent(last_index, size_bytes(entries))
         progress.told_commit = max(progress.told_commit, min(commit_index, last_index))
+
+    def _name_if_wanted(self, peer: int, progress: Progress) -> None:
+        if progress.wants_naming:
+            progress.wants_naming = False
+            self._left_behind.append(peer)
 
     def _ask_what_it_holds(self, peer: int, progress: Progress, commit_index: int) -> None:
         previous_index = max(progress.next_index, self._log.first_index) - 1
@@ -191,6 +217,47 @@ class Leadership:
         return Append(
             self._node_id, peer, self._term, previous_index, previous_term, commit_index, self.reads.round, entries
         )
+
+    # Who is left behind (M-10, M-61)
+
+    def lowest_needed_index(self) -> int:
+        """The entries after it are needed in memory, for members that are sent their appends from there."""
+        behind = (Mode.LEFT_BEHIND, Mode.SNAPSHOT)
+        matches = [progress.match_index for progress in self.progress.values() if progress.mode not in behind]
+        return min(matches, default=self._log.last_index)
+
+    def supply(self, peer: int, previous: tuple[int, int], entries: Sequence[Entry], commit_index: int) -> bool:
+        """Send entries that were read back from disk. Returns whether the member still needs just these."""
+        progress = self.progress.get(peer)
+        if progress is None or progress.mode is not Mode.LEFT_BEHIND or progress.next_index != previous[0] + 1:
+            return False
+        last_index = previous[0] + len(entries)
+        must(len(entries) > 0 and last_index <= self._log.last_index, "supplied what the log does not hold", peer=peer)
+        for part in parts(entries, self._settings.max_append_bytes):
+            self._send.append(Append(self._node_id, peer, self._term, *previous, commit_index, self.reads.round, part))
+            previous = part[-1].index, part[-1].term
+        progress.supplied(last_index)
+        return True
+
+    def begin_snapshot(self, peer: int) -> bool:
+        """The member is sent a snapshot instead. Returns whether it was left behind."""
+        progress = self.progress.get(peer)
+        if progress is None or progress.mode is not Mode.LEFT_BEHIND:
+            return False
+        progress.begin_snapshot()
+        return True
+
+    def end_snapshot(self, peer: int, installed_index: int) -> None:
+        """The member installed it, or not (0). If it needs more than memory holds it is named again."""
+        progress = self.progress.get(peer)
+        if progress is None or progress.mode is not Mode.SNAPSHOT:
+            return
+        must(installed_index <= self._log.last_index, "installed what was never sent", peer=peer, index=installed_index)
+        progress.end_snapshot(installed_index)
+        if progress.next_index >= self._log.first_index:
+            progress.probe()
+        self._name_if_wanted(peer, progress)
+        self.replicate_due = True
 
     # Answers. One from a node that is no member any more tells nothing.
 
@@ -214,6 +281,7 @@ class Leadership:
         self._heard(progress, message.round)
         agreeing_index, _ = self._log.agreeing_place(message.hint_index, message.hint_term)
         progress.rejected(message.rejected_index, min(agreeing_index, message.hint_index))
+        self._name_if_wanted(message.sender, progress)
         self.replicate_due = True
 
     def heartbeat_answered(self, message: HeartbeatAnswered, commit_index: int) -> None:
@@ -223,6 +291,7 @@ class Leadership:
         self._heard(progress, message.round)
         if progress.nudge():
             self._ask_what_it_holds(message.sender, progress, commit_index)
+        self._name_if_wanted(message.sender, progress)
         if progress.next_index <= self._log.last_index:
             self.replicate_due = True
 

@@ -6,7 +6,7 @@ Reading or writing files does not belong here. What stands before `first_index` 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from raft.invariants import must
@@ -23,6 +23,20 @@ def size_bytes(entries: Iterable[Entry]) -> int:
     return sum([len(entry.data) + ENTRY_OVERHEAD_BYTES for entry in entries])
 
 
+def parts(entries: Sequence[Entry], max_bytes: int) -> Iterator[tuple[Entry, ...]]:
+    """The entries in order, in parts of at most `max_bytes`; one that is larger goes alone."""
+    part: list[Entry] = []
+    room_bytes = max_bytes
+    for entry in entries:
+        room_bytes -= len(entry.data) + ENTRY_OVERHEAD_BYTES
+        if room_bytes < 0 and part:
+            yield tuple(part)
+            part, room_bytes = [], max_bytes - len(entry.data) - ENTRY_OVERHEAD_BYTES
+        part.append(entry)
+    if part:
+        yield tuple(part)
+
+
 class Log:
     """Entries `first_index` to `last_index`, without gaps, and the place of the one before them.
 
@@ -31,8 +45,8 @@ class Log:
     """
 
     __slots__ = (
-        "_cut_in_term", "_entries", "first_index", "flushed_index", "last_index", "last_term", "previous_term",
-        "submitted_index",
+        "_cut_in_term", "_entries", "_weighed_bytes", "_weighed_count", "first_index", "flushed_index", "last_index",
+        "last_term", "previous_term", "restart_after", "submitted_index",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -44,7 +58,12 @@ class Log:
         self.last_term = 0
         self.submitted_index = 0
         self.flushed_index = 0
+        self.restart_after: int | None = None
+        """The disk is to be told that the log starts anew behind this index; whoever tells it sets this to None."""
         self._cut_in_term = 0
+        # Entries are weighed only for `trim`, from the first one on: a lone voter's never are.
+        self._weighed_count = 0
+        self._weighed_bytes = 0
 
     @classmethod
     def restore(cls, previous: tuple[int, int], entries: Iterable[Entry]) -> Log:
@@ -79,6 +98,10 @@ class Log:
             if room_bytes < 0:
                 return tuple(chosen[: max(count, 1)])
         return tuple(chosen)
+
+    def after(self, index: int) -> list[Entry]:
+        """All that is held after `index`: for looks that are rare, at a start or an election."""
+        return self._entries[max(index + 1 - self.first_index, 0) :]
 
     def append(self, term: int, kind: EntryKind, payloads: Sequence[bytes]) -> int:
         """Add a leader's own entries; returns the index of the first."""
@@ -141,8 +164,40 @@ class Log:
         if index < self.first_index:
             return
         self.previous_term = self.term_at(index)
-        del self._entries[: index - self.first_index + 1]
+        count = index - self.first_index + 1
+        if self._weighed_count:
+            self._unweigh(0, count)
+        del self._entries[:count]
         self.first_index = index + 1
+
+    def trim(self, through_index: int, keep_bytes: int) -> None:
+        """Drop the oldest entries up to `through_index` from memory while all that are held weigh over `keep_bytes`."""
+        new = self._entries[self._weighed_count :]
+        self._weighed_bytes += size_bytes(new)
+        self._weighed_count += len(new)
+        left_bytes, drop_count = self._weighed_bytes, 0
+        droppable = through_index - self.first_index + 1
+        while left_bytes > keep_bytes and drop_count < droppable:
+            left_bytes -= len(self._entries[drop_count].data) + ENTRY_OVERHEAD_BYTES
+            drop_count += 1
+        if drop_count:
+            self.forget_through(self.first_index + drop_count - 1)
+
+    def restart(self, index: int, term: int, in_term: int) -> None:
+        """Forget everything: the state holds all up to (index, term), flushed, and the log goes on behind it (M-61)."""
+        self._entries.clear()
+        self._weighed_count = self._weighed_bytes = 0
+        self.first_index = index + 1
+        self.last_index = self.submitted_index = self.flushed_index = self.restart_after = index
+        self.last_term = self.previous_term = term
+        self._cut_in_term = in_term
+
+    def _unweigh(self, begin: int, end: int) -> None:
+        """The entries at these places, up to those that were weighed, are about to go."""
+        end = min(end, self._weighed_count)
+        if begin < end:
+            self._weighed_bytes -= size_bytes(self._entries[begin:end])
+            self._weighed_count -= end - begin
 
     def _extend(self, entries: list[Entry]) -> None:
         if not entries:
@@ -158,6 +213,7 @@ class Log:
         """Drop the entries from `index` on; what was flushed or submitted of them no longer is."""
         must(in_term > self._cut_in_term, "cut twice in one term", index=index, term=in_term)
         self.last_term = self.term_at(index - 1)
+        self._unweigh(index - self.first_index, len(self._entries))
         del self._entries[index - self.first_index :]
         self.last_index = index - 1
         self.submitted_index = min(self.submitted_index, self.last_index)

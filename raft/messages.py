@@ -15,6 +15,8 @@ from typing import Annotated, ClassVar, TypeAlias
 import cbor2
 import msgspec
 
+from raft.configurations import MalformedConfiguration, decode_configuration
+
 MESSAGE_VERSION = 1
 NUMBER_MAX = 2**63 - 1
 """Highest term, index, node id or time that fits the disk's formats."""
@@ -33,6 +35,8 @@ class EntryKind(IntEnum):
     """The product's commands; `data` is what was proposed."""
     BLANK = 1
     """Opens a term (Raft paper §8): with it commits all that earlier terms left in the log."""
+    CONFIGURATION = 2
+    """Who is a member from here on (Raft paper §6)."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -158,9 +162,13 @@ class Vote(Envelope, frozen=True, tag=10):
 
 
 class VoteGranted(Envelope, frozen=True, tag=11):
-    """clock_us: the voter's estimate of the group clock, below which the next leader must not start (M-21)."""
+    """clock_us: the voter's estimate of the group clock, below which the next leader must not start (M-21).
+
+    is_weak: it rests on a wall clock, across a reboot, and counts only where all do (M-22).
+    """
 
     clock_us: Number
+    is_weak: bool
 
 
 class VoteDenied(Envelope, frozen=True, tag=12):
@@ -228,11 +236,18 @@ def decode(data: bytes) -> Message:
 
 
 def _check_entries(append: Append) -> None:
-    """The log takes entries as they come, so that they follow each other is checked at the door."""
+    """The log takes entries as they come, so that they follow each other, and that a member can follow the
+    configurations in them, is checked at the door.
+    """
     if append.previous_term > append.term:
         raise MalformedMessage(f"previous entry of term {append.previous_term} in an append of term {append.term}")
     index, term = append.previous_index, append.previous_term
     for entry in append.entries:
         if entry.index != index + 1 or not term <= entry.term <= append.term:
             raise MalformedMessage(f"entry {entry.term}:{entry.index} after {term}:{index} in term {append.term}")
+        if entry.kind is EntryKind.CONFIGURATION:
+            try:
+                decode_configuration(entry.data)
+            except MalformedConfiguration as error:
+                raise MalformedMessage(f"the configuration in entry {entry.term}:{entry.index}: {error}") from error
         index, term = entry.index, entry.term

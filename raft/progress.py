@@ -14,7 +14,9 @@ class Mode(Enum):
     REPLICATE = "replicate"
     """It accepts: appends follow each other without waiting, as far as the window of bytes lets them."""
     LEFT_BEHIND = "left behind"
-    """What it needs next is no longer held in memory: no appends, until it accepts something by another way."""
+    """What it needs next is no longer held in memory: it gets what the driver supplies, from the log on disk."""
+    SNAPSHOT = "snapshot"
+    """The log on disk does not reach back to what it needs: nothing is sent until it has installed a snapshot."""
 
 
 class Window:
@@ -51,12 +53,12 @@ class Progress:
 
     match_index: it is known to hold the leader's log, flushed, up to here. next_index: what it is sent next.
     told_commit: the highest commit index sent to it. silent_ticks: since it last answered. answered_round: the last
-    read round that it confirmed. Always match < next.
+    read round that it confirmed. wants_naming: it is left behind, and the driver is to be told. Always match < next.
     """
 
     __slots__ = (
-        "_match_when_nudged", "_probe_sent", "answered_round", "match_index", "mode", "next_index", "silent_ticks",
-        "told_commit", "window",
+        "_match_when_nudged", "_probe_sent", "_supplied_index", "answered_round", "match_index", "mode", "next_index",
+        "silent_ticks", "told_commit", "wants_naming", "window",
     )  # fmt: skip
 
     def __init__(self, next_index: int, max_inflight_bytes: int) -> None:
@@ -67,8 +69,10 @@ class Progress:
         self.silent_ticks = 0
         self.answered_round = 0
         self.window = Window(max_inflight_bytes)
+        self.wants_naming = False
         self._probe_sent = False
         self._match_when_nudged = 0
+        self._supplied_index = 0
 
     @property
     def may_send(self) -> bool:
@@ -93,7 +97,9 @@ class Progress:
     def accepted(self, index: int) -> bool:
         """The member holds the log up to `index`. Returns whether that is news."""
         news = index > self.match_index
-        if self.mode is not Mode.REPLICATE and (news or index == self.match_index):
+        if self.mode is Mode.LEFT_BEHIND and index < self._supplied_index:
+            pass  # the rest of what was supplied is on its way
+        elif self.mode is not Mode.REPLICATE and (news or index == self.match_index):
             self._enter(Mode.REPLICATE)
             self.next_index = index + 1
         self.match_index = max(self.match_index, index)
@@ -106,30 +112,63 @@ class Progress:
 
         An answer that was overtaken is ignored: it speaks of what was accepted since, or of another probe.
         """
-        if rejected_index <= self.match_index or self.mode is Mode.LEFT_BEHIND:
+        if rejected_index <= self.match_index or self.mode is Mode.SNAPSHOT:
             return
-        if self.mode is Mode.PROBE and rejected_index != self.next_index - 1:
+        if self.mode is not Mode.REPLICATE and rejected_index != self.next_index - 1:
             return
-        self._enter(Mode.PROBE)
         self.next_index = max(self.match_index, min(rejected_index - 1, agreeing_index)) + 1
+        if self.mode is Mode.LEFT_BEHIND:
+            self.leave_behind()
+        else:
+            self._enter(Mode.PROBE)
 
     def nudge(self) -> bool:
         """The member answered a heartbeat. Returns whether to ask, by an append without entries, what it holds.
 
         A lost probe is sent again by this. In the stream, a lost append shows by the rejection of the next, but nothing
-        follows the last one: when two heartbeats in a row find nothing moved, it is asked for. One that was left behind
-        is asked each time, as it gets what it lacks by another way.
+        follows the last one: when two heartbeats in a row find nothing moved, it is asked for. One that is left behind
+        or takes a snapshot is asked each time, as it gets what it lacks by another way; when two heartbeats in a row
+        find that what was supplied did not arrive, its driver is told of it again.
         """
         self._probe_sent = False
-        if self.mode is Mode.LEFT_BEHIND:
-            return True
-        stalled = self.mode is Mode.REPLICATE and self.match_index == self._match_when_nudged
+        stalled = self.match_index == self._match_when_nudged
         self._match_when_nudged = self.match_index
-        return stalled and self.next_index > self.match_index + 1
+        if self.mode is Mode.LEFT_BEHIND:
+            if stalled:
+                self._supplied_index = 0
+                self.wants_naming = True
+            return True
+        if self.mode is Mode.SNAPSHOT:
+            return True
+        return self.mode is Mode.REPLICATE and stalled and self.next_index > self.match_index + 1
 
     def leave_behind(self) -> None:
         """What it needs next cannot be sent from memory."""
         self._enter(Mode.LEFT_BEHIND)
+        self._match_when_nudged = -1
+        self._supplied_index = 0
+        self.wants_naming = True
+
+    def supplied(self, last_index: int) -> None:
+        """Entries up to `last_index` that are not in memory were sent to it."""
+        self._supplied_index = last_index
+        self._match_when_nudged = -1
+
+    def begin_snapshot(self) -> None:
+        """It is sent one, and no entries."""
+        self._enter(Mode.SNAPSHOT)
+
+    def probe(self) -> None:
+        """What it needs next is in memory."""
+        self._enter(Mode.PROBE)
+
+    def end_snapshot(self, installed_index: int) -> None:
+        """It says that it installed the one at this index; 0: the transfer was given up.
+
+        That is no acceptance: what it holds shows by what it accepts next, from there on.
+        """
+        self.next_index = max(self.next_index, installed_index + 1)
+        self.leave_behind()
 
     def check(self) -> None:
         must(self.match_index < self.next_index, "next at or below match", match=self.match_index, next=self.next_index)
@@ -138,3 +177,4 @@ class Progress:
         self.mode = mode
         self.window.clear()
         self._probe_sent = False
+        self.wants_naming = False

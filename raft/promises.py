@@ -42,6 +42,7 @@ class Promises:
             term != handed.term
             or voted_for != handed.voted_for
             or log.last_index > log.submitted_index
+            or log.restart_after is not None
             or (bool(self._waiting) and self._writes_under_way(log))
         )
         if not must_write and commit_index == handed.commit_index:

@@ -58,6 +58,11 @@ class Configuration:
         """Whether the node's vote counts, in either half of a joint configuration."""
         return node_id in self.voters or node_id in self.outgoing
 
+    @property
+    def settled(self) -> Configuration:
+        """What follows a joint configuration once that is committed: the new voters alone (Raft paper §6)."""
+        return Configuration(self.voters, (), self.learners)
+
     def agreed(self, values: Mapping[int, int]) -> int:
         """The highest value that a majority (of both halves) has reached. `values` holds one for every voter."""
         reached = _reached_by_majority(self.voters, values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -16,6 +17,15 @@ class Role(Enum):
     """Asks whether it would be elected, before it disturbs anyone with a new term."""
     CANDIDATE = "candidate"
     LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A snapshot that the driver flips to, and what was handed out to apply before."""
+
+    index: int
+    term: int
+    handed_index: int
 
 
 class NotLeader(Exception):
@@ -39,7 +49,10 @@ class Ready(msgspec.Struct, frozen=True):
     must_write: write and flush before anything of send_after_write leaves. Without it, that may leave at once, and a
     hard_state in which only the commit index moved may be written with whatever is written next.
     to_apply: committed and on the own disk (M-3), in order. reads: (request, index) that may be served once `index` is
-    applied. left_behind: members that need entries which are no longer in memory.
+    applied. left_behind: (member, next index) of those who need entries from that index on which are no longer in
+    memory: `Core.supply` takes them, or a snapshot does. A member is named again when that did not bring it further.
+    restart_after: the write forgets the whole log, which goes on behind this index; previous_term is that of the entry
+    there.
     """
 
     hard_state: HardState | None
@@ -50,4 +63,5 @@ class Ready(msgspec.Struct, frozen=True):
     send_after_write: tuple[Message, ...]
     to_apply: tuple[Entry, ...]
     reads: tuple[tuple[int, int], ...]
-    left_behind: tuple[int, ...]
+    left_behind: tuple[tuple[int, int], ...]
+    restart_after: int | None = None

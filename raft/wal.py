@@ -19,22 +19,18 @@ import msgspec
 
 from raft.clock import ClockReading
 from raft.disk import Disk, Reached, Step, Sync, WriteAt
-from raft.invariants import must
+from raft.invariants import broken, must
 from raft.messages import Entry, HardState
 from raft.wal_format import (
     CRC,
-    GROUP,
     IDENTITY_BYTES,
     POSITION_BITS,
     SECTOR_BYTES,
     Damaged,
-    GroupRecord,
     LogFailed,
     RecordKind,
     checkpoint_body,
-    entries_of,
     group_body,
-    is_sound,
     mark_body,
     next_sector,
     record_crc,
@@ -42,17 +38,19 @@ from raft.wal_format import (
     segment_seed,
 )  # fmt: skip
 from raft.wal_index import GroupLog, Groups, Run
+from raft.wal_laggards import LAGGARD_BYTES_DEFAULT, KeptForLaggards
+from raft.wal_read import Window
 from raft.wal_recovery import Recovered, RecoveredGroup, RecoveredLog, TornTail, recover
 from raft.wal_scan import begin_steps, removal_steps, seal_steps
 from raft.wal_space import Space
 
 __all__ = [
-    "ClockReading", "Damaged", "GroupWrite", "LogFailed", "Recovered", "RecoveredGroup", "TornTail", "Wal",
+    "LAGGARD_BYTES_DEFAULT", "ClockReading", "Damaged", "GroupWrite", "LogFailed", "Recovered", "RecoveredGroup",
+    "TornTail", "Wal",
 ]  # fmt: skip
 
 SEGMENT_BYTES_DEFAULT = 64 << 20
 SEGMENT_BYTES_MIN = 4096
-READ_AHEAD_BYTES = 256 << 10
 
 
 class GroupWrite(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +95,7 @@ class Wal:
         self._segment_bytes = segment_bytes
         self._groups = log.groups
         self._space = Space(log.groups, log.floor, log.active_segment, log.segment_bytes)
+        self._kept = KeptForLaggards(log.groups)
         self._reading = log.reading
         self._failure: OSError | None = None
         self._closed = False
@@ -263,16 +262,25 @@ class Wal:
     # -- what groups ask between batches
 
     def release(self, life: int, through_index: int) -> None:
-        """Entries up to through_index are needed no longer by this group. Their segments go with a later batch.
+        """Entries up to through_index are needed no longer by this group. Their segments go with a later batch, once
+        they are not kept for laggards either.
 
         Not recorded by itself: after a restart the group may have them again.
         """
-        group = self._groups.get(life)
-        must(group is not None, "released entries of a group that the log does not know", life=life)
-        if group is None or through_index <= group.previous_index:
-            return
-        group.release(through_index, group.term_at(through_index))
-        group.pack_row(self._groups.rows)
+        self._kept.release(self._known(life), through_index)
+
+    def keep_for_laggards(self, budget_bytes: int) -> None:
+        """Of what is released keep so much for members elsewhere that lag; nothing unless this was called (M-10)."""
+        self._kept.keep(budget_bytes)
+
+    def span(self, life: int) -> tuple[int, int]:
+        """What is held of a group: the index just before the first entry, and that of the last."""
+        group = self._known(life)
+        return group.previous_index, group.last_index
+
+    def term_at(self, life: int, index: int) -> int:
+        """Term of an entry held, or of the one just before the first."""
+        return self._known(life).term_at(index)
 
     def forget(self, life: int) -> None:
         """The group has ended: with the next batch the log knows it no more."""
@@ -291,7 +299,7 @@ class Wal:
             "read entries that the log does not hold", life=life, first=first_index, last=last_index,
         )  # fmt: skip
         entries: list[Entry] = []
-        left_bytes, window = max_bytes, _Window(self._disk, self._directory, self._identity)
+        left_bytes, window = max_bytes, Window(self._disk, self._directory, self._identity)
         for run in group.runs(first_index, last_index) if group else ():
             for entry in window.entries(run, life, max(first_index, run.first_index), min(last_index, run.last_index)):
                 left_bytes -= len(entry.data)
@@ -302,6 +310,10 @@ class Wal:
         return entries
 
     # -- inside
+
+    def _known(self, life: int) -> GroupLog:
+        group = self._groups.get(life)
+        return group if group is not None else broken("asked for a group that the log does not know", life=life)
 
     def _check_usable(self) -> None:
         if self._failure is not None:
@@ -351,7 +363,7 @@ class Wal:
         return _Record(kind, life, first, last, self._place(position), len(body) + CRC.size, write), body
 
     def _copy_of(self, group: GroupLog, run: Run) -> bytes:
-        window = _Window(self._disk, self._directory, self._identity)
+        window = Window(self._disk, self._directory, self._identity)
         entries = window.entries(run, group.life, run.first_index, run.last_index)
         previous_term = group.term_at(run.first_index - 1)
         return group_body(RecordKind.COPY, group.life, (0, 0, 0), previous_term, run.first_index, entries, 0, 0)
@@ -378,39 +390,6 @@ class Wal:
         if write.clock_us:
             group.clock_us, group.clock_offset_us, group.clock = write.clock_us, write.clock_offset_us, self._reading
         group.pack_row(self._groups.rows)
-
-
-class _Window:
-    """Reads records through a buffer: small ones that stand side by side cost one read."""
-
-    def __init__(self, disk: Disk, directory: str, identity: bytes) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._identity = identity
-        self._segment = 0
-        self._position = 0
-        self._buffer = b""
-
-    def entries(self, run: Run, life: int, first_index: int, last_index: int) -> list[Entry]:
-        """Entries first_index to last_index, which must lie within the run. Raises Damaged when its record is not what
-        was written.
-        """
-        path = f"{self._directory}/{segment_name(run.segment)}"
-        offset = run.position - self._position
-        if run.segment != self._segment or offset < 0 or offset + run.size_bytes > len(self._buffer):
-            self._buffer = self._disk.read(path, run.position, max(run.size_bytes, READ_AHEAD_BYTES))
-            self._segment, self._position, offset = run.segment, run.position, 0
-        if len(self._buffer) - offset < run.size_bytes:
-            raise Damaged(path, run.position, "the file ends before a record that was written")
-        if not is_sound(self._buffer, offset, run.size_bytes, run.position, segment_seed(self._identity, run.segment)):
-            raise Damaged(path, run.position, "a record fails its checksum")
-        head = GroupRecord._make(GROUP.unpack_from(self._buffer, offset))
-        entries = entries_of(self._buffer[offset : offset + run.size_bytes], head)
-        begin, end = first_index - head.first_index, last_index - head.first_index + 1
-        if entries is None or head.life != life or not 0 <= begin < end <= head.entry_count:
-            what = f"the record does not hold entries {first_index} to {last_index} of group {life}"
-            raise Damaged(path, run.position, what)
-        return entries[begin:end]
 
 
 def _first_segment(directory: str, identity: bytes, segment_bytes: int) -> RecoveredLog:

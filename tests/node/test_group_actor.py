@@ -82,7 +82,9 @@ class Parts:
             settings=Settings(), random=random.Random(1))
         machine = Machine(Store(engine, life=1))
         self.actor = GroupActor(
-            Group(RaftGroup(life=1, core=core, clock=GroupClock.first_ever(source)), machine, ROOMY),
+            Group(
+                RaftGroup(life=1, core=core, clock=GroupClock.first_ever(source), stamp_of=commands.stamp_of),
+                machine, ROOMY),
             Applier(machine, reached=passes, count_slow=lambda: None, slow_command_ms=1000, skips={}),
             self.disk, arm=lambda _at_us: None, count=self.tallies.append, debt=Debt(), inbox_bound=4)
         self.pipeline = Pipeline(

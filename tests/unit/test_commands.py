@@ -6,6 +6,8 @@ from typing import Any
 
 import cbor2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from queen_node import commands
 from queen_node.commands import AckStatus, Kind, PayloadFlag, TimerOp
@@ -99,3 +101,22 @@ def test_an_entry_of_any_length_is_read_back(count: int) -> None:
 def test_a_stamp_that_does_not_fit_is_a_broken_invariant(stamp_us: int) -> None:
     with pytest.raises(InvariantBroken):
         commands.entry(stamp_us, [])
+
+
+@pytest.mark.parametrize("stamp_us", [0, 1, 23, 24, 255, 256, 65535, 65536, 2**32 - 1, 2**32, 17 * 10**14, 2**64 - 1])
+def test_the_stamp_of_an_entry_is_read_without_the_rest(stamp_us: int) -> None:
+    """M-20. CBOR's integers change their form at 24, 256, 2**16 and 2**32."""
+    assert commands.stamp_of(commands.entry(stamp_us, [commands.hand_back(MID)])) == stamp_us
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 11))
+def test_a_torn_entry_has_its_stamp_or_none(stamp_us: int, kept_bytes: int) -> None:
+    """What cannot be read is refused where it is applied, not here."""
+    whole = commands.entry(stamp_us, [])
+    stamp_ends_at = len(whole) - 1
+    assert commands.stamp_of(whole[:kept_bytes]) == (stamp_us if kept_bytes >= stamp_ends_at else 0)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x83", b"\x83\x01", b"\x83\x02\x05\x80", b"\x82\x01\x05", b"\x83\x01\x20\x80"])
+def test_bytes_that_are_no_entry_have_no_stamp(data: bytes) -> None:
+    assert commands.stamp_of(data) == 0

@@ -66,7 +66,9 @@ class Driver:
         core = Core(
             node_id=1, configuration=Configuration((1,)), log=Log(), hard_state=HardState(0, 0, 0), applied_index=0,
             settings=Settings(), random=random.Random(1))
-        self.group = Group(RaftGroup(life=1, core=core, clock=GroupClock.first_ever(self.clock)), machine, settings)
+        raft = RaftGroup(
+            life=1, core=core, clock=GroupClock.first_ever(self.clock), stamp_of=commands.stamp_of)
+        self.group = Group(raft, machine, settings)
         self.ids = IdMint(wall_ns=lambda: START_US * 1000, random_bytes=random.Random(2).randbytes)
         self.writes: deque[LogWrite] = deque()
         self.entries: list[int] = []

@@ -69,7 +69,7 @@ def test_a_leader_lost_with_a_call_costs_a_repeat_and_no_second_message() -> Non
 
 
 def test_both_copies_of_a_call_in_the_log_are_one_message() -> None:
-    """CL-27, M-53: the leader's end left the first copy on one follower, which leads next; the other node sends its call
+    """CL-27, M-53: the first copy is on one follower, which leads next; the other node sends its call
     again. Nothing but the request id tells the copies apart: the queue checks no transaction ids."""
     three = Three()
     three.elect(1)

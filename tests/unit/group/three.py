@@ -41,7 +41,9 @@ class Member:
             node_id=node_id, configuration=Configuration(NODES), log=Log(), hard_state=HardState(), applied_index=0,
             settings=Settings(), random=random.Random(node_id))
         machine = Machine(Store(MemoryEngine(), life=1))
-        self.group = Group(RaftGroup(life=1, core=core, clock=GroupClock.first_ever(clock)), machine, SETTINGS)
+        self.group = Group(
+            RaftGroup(life=1, core=core, clock=GroupClock.first_ever(clock), stamp_of=commands.stamp_of),
+            machine, SETTINGS)
         self.ids = IdMint(wall_ns=lambda: START_US * 1000, random_bytes=random.Random(10 + node_id).randbytes)
         self.writes: deque[LogWrite] = deque()
         self.entries: list[int] = []

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
+from raft.configurations import decode_configuration
 from raft.core import Core, Ready, Role, Settings
 from raft.log import Log
-from raft.messages import Entry, HardState, Message
+from raft.messages import Entry, EntryKind, HardState, Message
 from raft.quorum import Configuration
 
 
@@ -62,13 +63,18 @@ class Member:
         self.holds_writes = self.holds_reports = False
         self.core: Core | None = self.cluster.new_core(
             node_id=self.node_id,
-            configuration=self.cluster.configuration,
+            configuration=self.configuration(),
             log=Log.restore((0, 0), self.disk.entries),
             hard_state=self.disk.hard_state,
             applied_index=len(self.applied),
             settings=self.cluster.settings,
             random=self.cluster.random_of(self.node_id),
         )
+
+    def configuration(self) -> Configuration:
+        """As the state has it: of the last change that was applied."""
+        changes = [entry for entry in self.applied if entry.kind is EntryKind.CONFIGURATION]
+        return decode_configuration(changes[-1].data) if changes else self.cluster.configuration
 
     def crash(self, *, lucky_writes: int = 0, durable_index: int | None = None) -> None:
         """Lose what is not on disk. lucky_writes got there, though nobody heard; the state falls to durable_index."""
@@ -103,6 +109,7 @@ class Member:
                 self.cluster.applies(self, entry)
                 self.applied.append(entry)
                 core.applied(entry.index)
+                core.forget_applied()
             self.cluster.look(self)
 
     def complete_write(self) -> None:
@@ -121,12 +128,13 @@ class Member:
 class Cluster:
     """Members and what is on its way between them. The methods that do nothing let a subclass watch."""
 
-    def __init__(self, configuration: Configuration, settings: Settings) -> None:
+    def __init__(self, configuration: Configuration, settings: Settings, others: Iterable[int] = ()) -> None:
+        """others: nodes that are there and no members yet. All begin with the same configuration."""
         self.configuration, self.settings = configuration, settings
         self.network: list[Message] = []
         self.cut_links: set[tuple[int, int]] = set()
         self.members: dict[int, Member] = {}
-        for node_id in configuration.members:
+        for node_id in (*configuration.members, *others):
             self.members[node_id] = Member(self, node_id)
 
     new_core: Callable[..., Core] = Core

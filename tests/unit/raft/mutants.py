@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from raft import changes
+from raft.configurations import Configurations
 from raft.core import Core
 from raft.leadership import Leadership
 from raft.log import Log
+from raft.membership import MembershipRefused, Why
 from raft.messages import Append, Entry, HardState, Message, Vote
 from raft.promises import Promises
+from raft.quorum import Configuration
 from raft.ready import Ready, Role
 
 
@@ -157,14 +161,85 @@ class WinsWithoutItself(Core):
         self._count_vote(self.node_id, granted=True)
 
 
+class RulesOnceCommitted(Core):
+    """§6: goes by a configuration only once it is committed."""
+
+    def _use_configuration(self) -> None:
+        super()._use_configuration()
+        if self.role is not Role.LEADER:
+            self.configuration = self._configurations.at(self.commit_index)
+
+
+class KeepsCutConfigurations(Core):
+    """§6: goes by a configuration whose entry was cut."""
+
+    def __init__(self, **what: Any) -> None:
+        super().__init__(**what)
+        self._configurations = KeepingConfigurations(what["applied_index"], what["configuration"])
+        changes.follow(self, self.log.after(self.applied_index))
+
+
+class KeepingConfigurations(Configurations):
+    def cut(self, holds: Callable[[int, int], bool], commit_index: int) -> None:
+        pass
+
+
+class SkipsTheJointStep(Core):
+    """§6: goes from the old voters to the new ones in one step."""
+
+    def change_membership(self, before: Configuration, after: Configuration) -> int:
+        known = self._configurations
+        if self.configuration.outgoing or known.latest_index > self.commit_index or before != self.configuration:
+            raise MembershipRefused(Why.IN_FLIGHT, "")
+        return changes.append(self, self._lead(), after)
+
+
+class FinishesEarly(Core):
+    """§6: appends the final configuration before the joint one is committed."""
+
+    def _advance_commit(self, leadership: Leadership) -> None:
+        super()._advance_commit(leadership)
+        if self.configuration.outgoing:
+            changes.append(self, leadership, self.configuration.settled)
+
+
+class OnlyVotersStand(Core):
+    """Thesis 4.2.2: one that its latest configuration leaves out never stands, also when that is not committed."""
+
+    def _may_stand(self) -> bool:
+        return self.configuration.is_voter(self.node_id)
+
+
+class StartsFromItsState(Core):
+    """§6: does not look for configurations in the log's tail at a start."""
+
+    def __init__(self, **what: Any) -> None:
+        super().__init__(**what)
+        self._configurations = Configurations(what["applied_index"], what["configuration"])
+        self._use_configuration()
+
+
+class StaysThoughLeftOut(Core):
+    """Thesis 4.2.2: leads on after the change that left it out."""
+
+    def _must_go(self, leadership: Leadership) -> bool:
+        self._is_unsettled = False
+        return super()._must_go(leadership)
+
+
 FOUND_BY_SEEDS: list[Callable[..., Core]] = [
     AppliesPastItsDisk,
     BelievesOldReports,
     CommitsUnproven,
     CountsUnflushed,
+    FinishesEarly,
+    KeepsCutConfigurations,
     PromisesEarly,
+    RulesOnceCommitted,
     ServesReadsUnasked,
+    SkipsTheJointStep,
     StandsUnwritten,
+    StartsFromItsState,
     TruncatesAlways,
     VotesForAnyLog,
     VotesTwice,
@@ -173,12 +248,20 @@ FOUND_BY_SCENES: list[tuple[Callable[..., Core], str]] = [
     (AppliesPastItsDisk, "own_disk"),
     (CommitsEarlierTerms, "figure_8"),
     (CountsUnflushed, "own_disk"),
+    (FinishesEarly, "change_leader_left_out"),
+    (KeepsCutConfigurations, "change_cut"),
     (NeverObjects, "pre_vote"),
+    (NeverObjects, "removed_member"),
     (NeverObjects, "stickiness"),
+    (OnlyVotersStand, "change_left_out_stands"),
     (PromisesBesideOlderWrites, "repeated_promise"),
     (PromisesEarly, "vote_lost_in_crash"),
+    (RulesOnceCommitted, "change_inherited"),
     (ServesReadsUnasked, "read_index"),
+    (SkipsTheJointStep, "change_cut"),
     (StandsUnwritten, "candidate_without_disk"),
+    (StartsFromItsState, "change_restart"),
+    (StaysThoughLeftOut, "change_leader_left_out"),
     (TrustsPlaceAndTerm, "stale_report_returns"),
     (TruncatesAlways, "overtaken_append"),
     (VotesForAnyLog, "up_to_date"),

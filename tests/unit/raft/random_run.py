@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from random import Random
 
-from raft.core import Core, NotLeader, Ready, Settings
+from raft.core import Core, NotLeader, Ready, Role, Settings
+from raft.membership import MembershipRefused
 from raft.messages import AppendRejected, Entry, Message
 from raft.quorum import Configuration
 from tests.unit.raft.cluster import Cluster, Member, Write
@@ -22,6 +23,9 @@ CONFIGURATIONS = (
     Configuration((1, 2, 3, 4, 5)),
     Configuration((3, 4, 5), outgoing=(1, 2, 3)),
 )
+NODES = range(1, 6)
+CHANGING_SHARE = 0.5
+"""Of the runs in which members come and go."""
 HOPS_A_TICK = 4
 NETWORK_MAX = 60
 
@@ -36,6 +40,8 @@ class RandomRun(Cluster):
         self.new_core = new_core
         self._request = 0
         self._handed_to: dict[int, int] = {}
+        self._configured_by: dict[int, int] = {}
+        self._left_behind: list[tuple[int, int, int]] = []
         draw = self._draw
         self._loss, self._doubling = draw.choice((0.0, 0.05, 0.2)), draw.choice((0.0, 0.1))
         self._trouble = draw.choice((0.5, 1.5, 4.0))
@@ -46,10 +52,15 @@ class RandomRun(Cluster):
             max_append_bytes=draw.choice((1, 80, 4096)),
             max_inflight_bytes=draw.choice((1, 100, 4096)),
             max_apply_bytes=draw.choice((1, 4096)),
+            kept_bytes=draw.choice((0, 200)),
+            kept_for_followers_bytes=draw.choice((200, 4096)),
             pre_vote=draw.random() < 0.7,
             check_quorum=draw.random() < 0.7,
         )
-        super().__init__(draw.choice(CONFIGURATIONS), settings)
+        configuration = draw.choice(CONFIGURATIONS)
+        self._changes = draw.random() < CHANGING_SHARE
+        others = set(NODES) - set(configuration.members) if self._changes else ()
+        super().__init__(configuration, settings, sorted(others))
 
     def run(self) -> None:
         self._run_with_faults()
@@ -61,13 +72,22 @@ class RandomRun(Cluster):
         return Random(self._draw.random())
 
     def look(self, member: Member) -> None:
-        if member.core is not None:
-            self.rules.look(member.core, self.members.values())
+        core = member.core
+        if core is None:
+            return
+        self.rules.look(core, self.members.values())
+        latest_index = core._configurations.latest_index
+        if latest_index < self._configured_by.get(member.node_id, 0):
+            self.marks.add("configuration taken back")
+        self._configured_by[member.node_id] = latest_index
+        if core.role is not Role.FOLLOWER and not core.configuration.is_voter(core.node_id):
+            self.marks.add("leads though left out" if core.role is Role.LEADER else "stands though left out")
 
     def handed_out(self, member: Member, ready: Ready) -> None:
         self.rules.handed_out(ready)
         if ready.reads:
             self.marks.add("read served")
+        self._left_behind += [(member.node_id, peer, index) for peer, index in ready.left_behind]
         if ready.entries:
             if ready.entries[0].index <= self._handed_to.get(member.node_id, 0):
                 self.marks.add("tail cut that was handed to the disk")
@@ -94,9 +114,10 @@ class RandomRun(Cluster):
             (self._write_one, 20),
             (self._report_one, 20),
             (self._propose, 5),
+            (self._supply, 5),
             (self._read, 2),
-            (self._forget, 0.5),
             (self._transfer, 0.5),
+            (self._change, 3.0 * self._changes),
             (self._crash, 0.5 * trouble),
             (self._restart, 1.0 * trouble),
             (self._cut, 0.5 * trouble),
@@ -152,18 +173,43 @@ class RandomRun(Cluster):
             self.rules.read_asked(self._request)
             self.members[core.node_id].call(lambda core: core.read_index(self._request))
 
-    def _forget(self) -> None:
-        """Only what every disk holds for good: members that need more are the business of snapshots."""
-        everywhere = min(len(member.applied) for member in self.members.values())
-        member = self._any_member()
-        if member.core is not None:
-            member.call(lambda core: core.log.forget_through(min(everywhere, core.applied_index)))
+    def _supply(self) -> None:
+        """Read back from disk for whoever was left behind; a few at a time, or all."""
+        if not self._left_behind:
+            return
+        node_id, peer, index = self._left_behind.pop(self._draw.randrange(len(self._left_behind)))
+        member = self.members[node_id]
+        entries = member.disk.entries[index - 1 :][: self._draw.choice((1, 5, 1000))]
+        previous = (index - 1, member.disk.entries[index - 2].term if index > 1 else 0)
+        if entries:
+            member.call(lambda core: self._note_supply(core.supply(peer, previous, entries)))
+
+    def _note_supply(self, went: bool) -> None:
+        self.marks.add("supplied from disk" if went else "supplied too late")
 
     def _transfer(self) -> None:
         for core in self.leaders:
-            target = self._draw.choice([peer for peer in self.members if peer != core.node_id])
-            self.members[core.node_id].call(lambda core, target=target: core.transfer_leadership(target))  # type: ignore[misc]
-            self.marks.add("hand-over begun")
+            targets = [peer for peer in core.configuration.electors if peer != core.node_id]
+            if targets:
+                target = self._draw.choice(targets)
+                self.members[core.node_id].call(lambda core, target=target: core.transfer_leadership(target))  # type: ignore[misc]
+                self.marks.add("hand-over begun")
+
+    def _change(self) -> None:
+        """To any other members, all voters at once included: the joint step is what makes that safe (§6)."""
+        for core in self.leaders:
+            before = core.configuration
+            nodes = [node_id for node_id in NODES if node_id != core.node_id or self._draw.random() < 0.5]
+            voters = self._draw.sample(nodes, self._draw.choice((1, 1, 2, 3, len(nodes))))
+            learners = [node_id for node_id in NODES if node_id not in {*voters, *before.voters}]
+            after = Configuration(tuple(voters), (), tuple(learners[: self._draw.randint(0, 2)]))
+            if after == before:
+                continue
+            try:
+                self.members[core.node_id].call(lambda core, to=after: core.change_membership(core.configuration, to))  # type: ignore[misc]
+            except (NotLeader, MembershipRefused, ValueError):
+                continue
+            self.marks.add("members changed")
 
     def _crash(self) -> None:
         leading = [self.members[core.node_id] for core in self.leaders]
@@ -174,6 +220,7 @@ class RandomRun(Cluster):
                 self.marks.add("crash that lost a write")
             durable_index = max(len(member.applied) - self._draw.choice((0, 0, 1, 5)), 0)
             member.crash(lucky_writes=lucky, durable_index=durable_index)
+            self._configured_by.pop(member.node_id, None)
             self.rules.forget_leader(member.node_id)
 
     def _restart(self) -> None:
@@ -210,10 +257,10 @@ class RandomRun(Cluster):
                 self.settle_disks()
                 for message in self._drain_network():
                     self.deliver(message)
+                self._supply()
             for member in self.members.values():
                 member.call(lambda core: core.tick())
-            last = [member.applied[-1].data if member.applied else b"" for member in self.members.values()]
-            if proposed is not None and all(data == proposed for data in last):
+            if proposed is not None and self._all_applied(proposed):
                 self._agree()
                 return
             if proposed is None or round_ % 20 == 19:
@@ -234,10 +281,21 @@ class RandomRun(Cluster):
             return payload
         return None
 
+    def _all_applied(self, proposed: bytes) -> bool:
+        """Who is no member by then has what it has: the rules watch that it is what the others have too."""
+        if len(self.leaders) != 1:
+            return False
+        leader = self.leaders[0]
+        members = [self.members[node_id] for node_id in leader.configuration.members]
+        everywhere = all(len(member.applied) == leader.log.last_index for member in members)
+        return everywhere and any(entry.data == proposed for entry in members[0].applied[-3:])
+
     def _agree(self) -> None:
-        logs = [member.applied for member in self.members.values()]
-        if any(log != logs[0] for log in logs):
+        members = [self.members[node_id] for node_id in self.leaders[0].configuration.members]
+        if any(member.applied != members[0].applied for member in members):
             raise RuleBroken("the members applied different entries")
+        if any(member.configuration() != self.leaders[0].configuration for member in members):
+            raise RuleBroken("the members go by different configurations")
 
     def wrote(self, member: Member, write: Write) -> None:
         if not write.entries:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 
+from raft.configurations import decode_configuration
 from raft.core import Core, NotLeader, Ready, Role, Settings
+from raft.membership import MembershipRefused
 from raft.messages import (
     Append,
     AppendAccepted,
@@ -64,12 +66,14 @@ class SteadyRandom(Random):
 class ToldCluster(Cluster):
     """A cluster that tells what happens in it."""
 
-    def __init__(self, configuration: Configuration, settings: Settings, new_core: Callable[..., Core]) -> None:
+    def __init__(
+        self, configuration: Configuration, settings: Settings, others: Iterable[int], new_core: Callable[..., Core]
+    ) -> None:
         self.new_core = new_core
         self.story: list[str] = []
         self.tells_writes = False
         self._roles: dict[int, str] = {}
-        super().__init__(configuration, settings)
+        super().__init__(configuration, settings, others)
 
     def random_of(self, node_id: int) -> Random:
         return SteadyRandom(node_id - 1)
@@ -83,8 +87,8 @@ class ToldCluster(Cluster):
     def handed_out(self, member: Member, ready: Ready) -> None:
         for request, index in ready.reads:
             self.story.append(f"{member.node_id} may serve read {request} from index {index}")
-        for peer in ready.left_behind:
-            self.story.append(f"{member.node_id} has no more in memory what {peer} needs")
+        for peer, index in ready.left_behind:
+            self.story.append(f"{member.node_id} has no more in memory what {peer} needs, from {index} on")
 
     def applies(self, member: Member, entry: Entry) -> None:
         if self.story and self.story[-1].startswith(f"{member.node_id} applies "):
@@ -124,14 +128,17 @@ class Scene:
 
     # Who is there
 
-    def do_cluster(self, voters: str, outgoing: str = "", learners: str = "", **settings: str) -> None:
-        """cluster 1,2,3 [outgoing=3,4] [learners=5] [any setting=number or yes or no]"""
+    def do_cluster(
+        self, voters: str, outgoing: str = "", learners: str = "", others: str = "", **settings: str
+    ) -> None:
+        """cluster 1,2,3 [outgoing=3,4] [learners=5] [others=6] [any setting=number or yes or no]"""
         numbers = {name: int(value) for name, value in settings.items() if value not in ("yes", "no")}
         switches = {name: value == "yes" for name, value in settings.items() if value in ("yes", "no")}
         base = Settings(election_ticks=10, heartbeat_ticks=2)
         self._cluster = ToldCluster(
             Configuration(_ids(voters), _ids(outgoing), _ids(learners)),
             replace(base, **numbers, **switches),  # type: ignore[arg-type]
+            _ids(others),
             self._new_core,
         )
 
@@ -181,11 +188,40 @@ class Scene:
     def do_transfer(self, node: str, target: str) -> None:
         self._call(node, lambda member: member.call(lambda core: core.transfer_leadership(int(target))))
 
+    def do_supply(self, node: str, peer: str, first: str, last: str) -> None:
+        """supply 1 3 2 4: from the disk of 1, entries 2 to 4 for 3."""
+        member = self._member(node)
+        entries = member.disk.entries[int(first) - 1 : int(last)]
+        previous = member.disk.entries[int(first) - 2] if int(first) > 1 else None
+        place = (previous.index, previous.term) if previous else (0, 0)
+
+        def supply(core: Core) -> None:
+            if not core.supply(int(peer), place, entries):
+                self.cluster.story.append(f"{node} does not send {peer} these")
+
+        member.call(supply)
+
+    def do_snapshot(self, node: str, peer: str, installed: str = "") -> None:
+        """snapshot 1 3: 1 begins to send 3 a snapshot. installed=4: 3 says that it has the one at 4; 0: given up."""
+        if installed:
+            self._member(node).call(lambda core: core.end_snapshot(int(peer), int(installed)))
+        else:
+            self._member(node).call(lambda core: core.begin_snapshot(int(peer)))
+
+    def do_change(self, node: str, voters: str, learners: str = "", seen: str = "") -> None:
+        """change 1 1,2,4 [learners=5] [seen=1,2,3]: from the members as the node has them, or from voters once seen."""
+
+        def change(core: Core) -> None:
+            before = Configuration(_ids(seen)) if seen else core.configuration
+            core.change_membership(before, Configuration(_ids(voters), (), _ids(learners)))
+
+        self._call(node, lambda member: member.call(change))
+
     def do_forget(self, node: str, index: str) -> None:
         self._member(node).call(lambda core: core.log.forget_through(int(index)))
 
     def do_clock(self, node: str, clock_us: str) -> None:
-        self._member(node).call(lambda core: setattr(core, "clock_us", int(clock_us)))
+        self._member(node).call(lambda core: setattr(core, "own_clock", (int(clock_us), False)))
 
     # The disk
 
@@ -253,7 +289,7 @@ class Scene:
 
     def do_cut(self, node: str, direction: str = "both") -> None:
         """cut 3 [to|from]: lose what goes to 3, what comes from it, or both."""
-        one, all_nodes = [int(node)], self.cluster.configuration.members
+        one, all_nodes = [int(node)], tuple(self.cluster.members)
         if direction in ("both", "to"):
             self.cluster.cut(all_nodes, one)
         if direction in ("both", "from"):
@@ -278,6 +314,12 @@ class Scene:
                 f" flushed {log.flushed_index}, log {terms or 'empty'}"
             )
 
+    def do_members(self, who: str = "all") -> None:
+        """By which configuration each member goes."""
+        for member in self._members(who):
+            if member.core is not None:
+                self.cluster.story.append(f"{member.node_id} goes by {_configuration(member.core.configuration)}")
+
     def do_clocks(self, node: str) -> None:
         self._member(node).call(lambda core: self.cluster.story.append(f"{node} heard clocks {core.vote_clocks}"))
 
@@ -300,7 +342,7 @@ class Scene:
     def _call(self, node: str, what: Callable[[Member], None]) -> None:
         try:
             what(self._member(node))
-        except (NotLeader, ValueError) as refusal:
+        except (NotLeader, MembershipRefused, ValueError) as refusal:
             self.cluster.story.append(f"{node} refuses: {type(refusal).__name__}, {refusal}")
 
     def _take(self, filters: dict[str, str]) -> list[Message]:
@@ -355,8 +397,25 @@ def _role(member: Member) -> str:
 
 
 def _entry(entry: Entry) -> str:
-    data = "blank" if entry.kind is EntryKind.BLANK else entry.data.decode()
+    match entry.kind:
+        case EntryKind.BLANK:
+            data = "blank"
+        case EntryKind.CONFIGURATION:
+            data = _configuration(decode_configuration(entry.data))
+        case EntryKind.COMMANDS:
+            data = entry.data.decode()
     return f"{entry.term}:{entry.index} {data}".rstrip()
+
+
+def _configuration(configuration: Configuration) -> str:
+    told = f"voters {_list(configuration.voters)}"
+    if configuration.outgoing:
+        told += f" and {_list(configuration.outgoing)}"
+    return f"{told} with learners {_list(configuration.learners)}" if configuration.learners else told
+
+
+def _list(ids: Iterable[int]) -> str:
+    return "+".join(str(node_id) for node_id in ids)
 
 
 def _entries(entries: Iterable[Entry]) -> str:

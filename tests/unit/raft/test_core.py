@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 import pytest
 
-from raft.core import HANDLERS, Core, NotLeader, Ready, Role, Settings, TransferInProgress
+from raft.core import Core, NotLeader, Ready, Role, Settings, TransferInProgress
+from raft.handlers import HANDLERS
 from raft.invariants import InvariantBroken
 from raft.log import ENTRY_OVERHEAD_BYTES, Log
 from raft.messages import (
@@ -68,7 +69,7 @@ def lead(core: Core) -> Core:
     write(core)
     for voter in core.configuration.electors:
         if voter != core.node_id and core.role is Role.CANDIDATE:
-            core.step(VoteGranted(voter, core.node_id, core.term, 0))
+            core.step(VoteGranted(voter, core.node_id, core.term, 0, True))
     assert core.role is Role.LEADER
     while core.has_ready():
         write(core)
@@ -193,6 +194,8 @@ def test_who_does_not_lead_says_who_does() -> None:
         lambda: core.read_index(1),
         lambda: core.transfer_leadership(2),
         lambda: core.best_successor(10),
+        lambda: core.membership_view(10),
+        lambda: core.change_membership(core.configuration, Configuration((1,))),
         core.quorum_silent_ticks,
     ):
         with pytest.raises(NotLeader) as refusal:
@@ -214,6 +217,144 @@ def test_nothing_is_proposed_while_leadership_is_handed_over() -> None:
 def test_a_proposal_has_entries() -> None:
     with pytest.raises(InvariantBroken, match="proposed nothing"):
         lead(core_of()).propose([])
+
+
+# What is kept in memory
+
+
+def test_a_leader_keeps_what_its_followers_were_not_seen_to_hold_within_a_bound() -> None:
+    """M-10. Entries weigh 100 bytes here; a little is kept in any case."""
+    core = lead(core_of((1, 2, 3), kept_bytes=200, kept_for_followers_bytes=500))
+    core.step(AppendAccepted(2, 1, 1, 1, 0))
+    core.step(AppendAccepted(3, 1, 1, 1, 0))
+    first = core.propose([b"x" * (100 - ENTRY_OVERHEAD_BYTES)] * 9)
+    write(core)
+    for follower, index, expected in ((2, 4, 5), (2, 10, 6), (3, 8, 9)):
+        core.step(AppendAccepted(follower, 1, 1, first + index - 2, 0))
+        write(core)
+        core.forget_applied()
+        assert core.log.first_index == expected, (follower, index)
+
+
+def test_who_is_left_behind_pins_nothing_in_memory() -> None:
+    """M-10: it is supplied from disk."""
+    core = lead(core_of((1, 2, 3), kept_bytes=0))
+    core.step(AppendAccepted(2, 1, 1, 1, 0))
+    core.propose([b"x"])
+    write(core)
+    core.step(AppendAccepted(2, 1, 1, 2, 0))
+    write(core)
+    core.log.forget_through(1)
+    core.step(HeartbeatAnswered(3, 1, 1, 0))
+    assert core.ready().left_behind == ((3, 1),)
+    core.forget_applied()
+    assert core.log.first_index == 3
+
+
+def test_a_follower_keeps_a_little() -> None:
+    """M-10."""
+    core = core_of((1, 2, 3), kept_bytes=200)
+    entries = tuple(Entry(1, index, EntryKind.COMMANDS, b"x" * 68) for index in range(1, 10))
+    core.step(Append(2, 1, 1, 0, 0, 9, 0, entries))
+    write(core)
+    write(core)
+    core.forget_applied()
+    assert (core.applied_index, core.log.first_index) == (9, 8)
+
+
+def test_a_lone_voter_keeps_nothing() -> None:
+    core = lead(core_of())
+    core.forget_applied()
+    assert core.log.first_index == core.log.last_index + 1
+
+
+def test_who_leads_no_longer_supplies_nobody() -> None:
+    core = core_of((1, 2, 3))
+    assert not core.supply(2, (0, 0), [Entry(1, 1, EntryKind.BLANK, b"")])
+    assert not core.begin_snapshot(2)
+    core.end_snapshot(2, 7)
+
+
+# A snapshot takes the place of the log
+
+
+def entries_of_term(term: int, *indexes: int) -> tuple[Entry, ...]:
+    return tuple(Entry(term, index, EntryKind.COMMANDS, b"") for index in indexes)
+
+
+def test_the_log_starts_anew_behind_a_snapshot() -> None:
+    """M-61: the next write says so, and what follows comes behind it."""
+    core = core_of((1, 2, 3), log=Log.restore((0, 0), entries_of_term(1, 1, 2)), hard_state=HardState(1, 0, 1))
+    core.step(Heartbeat(2, 1, 5, 0, 0))
+    write(core)
+    assert core.begin_restore(9, 4)
+    core.restore(9, 4, Configuration((1, 2, 4)))
+    assert (core.commit_index, core.applied_index, core.log.first_index, core.log.last_term) == (9, 9, 10, 4)
+    assert core.configuration == core.configuration_at(9) == Configuration((1, 2, 4))
+    ready = write(core)
+    assert (ready.must_write, ready.restart_after, ready.previous_term) == (True, 9, 4)
+    assert ready.hard_state == HardState(5, 0, 9)
+    core.step(Append(2, 1, 5, 9, 4, 10, 0, entries_of_term(5, 10)))
+    ready = write(core)
+    assert (ready.restart_after, ready.previous_term, ready.entries) == (None, 4, entries_of_term(5, 10))
+    assert core.ready().to_apply == entries_of_term(5, 10)
+    assert not core.begin_restore(7, 4), "an older one, that came late"
+
+
+def test_what_was_accepted_is_not_thrown_away_for_a_snapshot() -> None:
+    """Raft paper §7: a log that holds the snapshot's last entry goes on; an acceptance behind it is a promise."""
+    core = core_of((1, 2, 3))
+    core.step(Append(2, 1, 1, 0, 0, 0, 0, entries_of_term(1, 1, 2, 3)))
+    write(core)
+    assert not core.begin_restore(2, 1)
+    assert (core.commit_index, core.log.last_index) == (2, 3)
+    assert not core.begin_restore(2, 1), "it is committed here"
+    assert not lead(core_of()).begin_restore(9, 1), "leaders need none"
+
+
+def test_nothing_moves_while_the_state_flips() -> None:
+    """M-61: what is applied then would be lost, or land in the new state."""
+    core = core_of((1, 2, 3))
+    core.step(Append(2, 1, 1, 0, 0, 0, 0, entries_of_term(1, 1, 2)))
+    write(core)
+    core.step(Heartbeat(2, 1, 1, 1, 0))
+    assert core.begin_restore(9, 1)
+    assert not core.begin_restore(12, 1), "one at a time"
+    core.step(Heartbeat(2, 1, 1, 2, 0))
+    core.step(Append(2, 1, 1, 2, 1, 3, 0, entries_of_term(1, 3)))
+    ready = write(core)
+    assert (ready.to_apply, core.log.last_index, core.commit_index) == ((), 2, 1)
+    assert not core.has_ready()
+    core.campaign(skip_pre_vote=True)
+    assert core.role is Role.FOLLOWER
+    core.give_up_restore()
+    assert core.ready().to_apply == entries_of_term(1, 1)
+
+
+def test_a_report_of_the_log_before_the_snapshot_counts_for_nothing() -> None:
+    """M-13."""
+    core = core_of((1, 2, 3))
+    core.step(Append(2, 1, 1, 0, 0, 0, 0, entries_of_term(1, 1, 2)))
+    first = core.ready()
+    core.step(Heartbeat(3, 1, 2, 0, 0))
+    assert core.begin_restore(9, 2)
+    core.restore(9, 2, Configuration((1, 2, 3)))
+    core.written(1, 2, first.hard_state)
+    assert (core.log.flushed_index, core.log.last_index) == (9, 9)
+
+
+def test_restores_that_cannot_be() -> None:
+    core = core_of((1, 2, 3))
+    core.step(Heartbeat(2, 1, 1, 0, 0))
+    with pytest.raises(InvariantBroken, match="not begun"):
+        core.give_up_restore()
+    with pytest.raises(InvariantBroken, match="not begun"):
+        core.restore(9, 1, Configuration((1,)))
+    core.begin_restore(9, 2)
+    with pytest.raises(InvariantBroken, match="not begun"):
+        core.restore(8, 2, Configuration((1,)))
+    with pytest.raises(InvariantBroken, match="later term"):
+        core.restore(9, 2, Configuration((1,)))
 
 
 # What breaks an invariant
@@ -284,11 +425,11 @@ def test_the_first_leader_of_a_group_needs_no_pre_vote() -> None:
 
 
 def test_a_grant_carries_the_voters_clock() -> None:
-    """M-21."""
+    """M-21, M-22."""
     core = core_of((1, 2, 3))
-    core.clock_us = 1_700_000
+    core.own_clock = 1_700_000, False
     core.step(Vote(2, 1, 1, 0, 0, False))
-    assert core.ready().send_after_write == (VoteGranted(1, 2, 1, 1_700_000),)
+    assert core.ready().send_after_write == (VoteGranted(1, 2, 1, 1_700_000, False),)
 
 
 def test_promises_of_a_term_that_is_over_are_not_made() -> None:
@@ -305,7 +446,7 @@ def test_who_is_no_voter_elects_nobody() -> None:
     core = core_of((1, 2, 3))
     core.campaign(skip_pre_vote=True)
     write(core)
-    core.step(VoteGranted(9, 1, 1, 0))
+    core.step(VoteGranted(9, 1, 1, 0, True))
     assert core.role is Role.CANDIDATE
 
 
@@ -320,7 +461,7 @@ def test_a_learner_forgets_a_leader_that_fell_silent_and_then_objects_to_no_cand
         core.tick()
     assert (core.role, core.leader) == (Role.FOLLOWER, 0)
     core.step(Vote(3, 1, 2, 0, 0, False))
-    assert VoteGranted(1, 3, 2, 0) in core.ready().send_after_write
+    assert VoteGranted(1, 3, 2, 0, True) in core.ready().send_after_write
 
 
 # Leaders
@@ -363,6 +504,16 @@ def test_the_best_successor_holds_most_of_those_who_answered_of_late() -> None:
     assert core.best_successor(max_silent_ticks=2) == 3
     assert core.best_successor(max_silent_ticks=3) == 2
     assert lead(core_of()).best_successor(10) == 0
+
+
+def test_what_a_leader_knows_of_the_members() -> None:
+    """CL-100: what a change is checked against. 4 is no member yet; the driver knows that it runs (CL-104)."""
+    core = lead(core_of((1, 2, 3)))
+    core.tick()
+    core.step(AppendAccepted(2, 1, 1, 1, 0))
+    seen = core.membership_view(0, also_live=[4])
+    assert (seen.configuration, seen.last_index, seen.live) == (Configuration((1, 2, 3)), 1, {1, 2, 4})
+    assert seen.match_indexes == {2: 1, 3: 0}
 
 
 def test_a_leader_without_check_quorum_stays() -> None:
@@ -416,6 +567,8 @@ def test_a_round_that_was_not_begun_cannot_be_answered() -> None:
         {"max_append_bytes": 0},
         {"max_inflight_bytes": 0},
         {"max_apply_bytes": 0},
+        {"kept_bytes": -1},
+        {"kept_bytes": 100, "kept_for_followers_bytes": 99},
     ],
 )
 def test_settings_that_could_not_work(what: dict[str, int]) -> None:

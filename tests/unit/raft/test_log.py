@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from raft.invariants import InvariantBroken
-from raft.log import ENTRY_OVERHEAD_BYTES, Log, size_bytes
+from raft.log import ENTRY_OVERHEAD_BYTES, Log, parts, size_bytes
 from raft.messages import Entry, EntryKind
 
 
@@ -86,6 +88,14 @@ class LogTwin(RuleBasedStateMachine):
         self.log.forget_through(index)
         self.forgotten = max(self.forgotten, index)
 
+    @rule(data=st.data(), keep_count=st.integers(0, 4))
+    def trim(self, data: st.DataObject, keep_count: int) -> None:
+        """The oldest go, up to a place, while more is held than is to be kept."""
+        through = data.draw(st.integers(0, self.log.flushed_index))
+        self.log.trim(through, keep_count * ENTRY_OVERHEAD_BYTES + data.draw(st.integers(0, ENTRY_OVERHEAD_BYTES - 1)))
+        while len(self.twin) - self.forgotten > keep_count and self.forgotten < through:
+            self.forgotten += 1
+
     @rule(index=st.integers(0, 12), term=st.integers(0, 12))
     def find_agreeing_place(self, index: int, term: int) -> None:
         """§5.3, last part: the last entry at or before `index` that is not of a later term."""
@@ -133,6 +143,33 @@ def test_entries_are_cut_to_a_size_and_the_first_always_comes(
     assert [one.data for one in chosen] == twin
     assert [one.index for one in chosen] == list(range(lo, lo + len(twin)))
     assert size_bytes(chosen) == sum(len(one) + ENTRY_OVERHEAD_BYTES for one in twin)
+
+
+@given(st.lists(st.binary(max_size=50), max_size=8), st.integers(1, 300))
+def test_parts_are_as_large_as_they_may_be(payloads: list[bytes], max_bytes: int) -> None:
+    entries = [entry(1, index, data) for index, data in enumerate(payloads, 1)]
+    found = list(parts(entries, max_bytes))
+    assert [one for part in found for one in part] == entries
+    assert all(len(part) == 1 or (len(part) > 1 and size_bytes(part) <= max_bytes) for part in found)
+    assert all(size_bytes([*part, following[0]]) > max_bytes for part, following in pairwise(found))
+
+
+def test_a_trimmed_log_keeps_so_many_bytes() -> None:
+    log = Log.restore((0, 0), [entry(1, index, b"x" * 68) for index in range(1, 11)])
+    log.trim(10, 350)
+    assert (log.first_index, log.previous_term) == (8, 1)
+    log.trim(9, 0)
+    assert log.first_index == 10
+
+
+def test_what_was_cut_weighs_nothing() -> None:
+    log = Log.restore((0, 0), [entry(1, index, b"x" * 68) for index in range(1, 11)])
+    log.trim(0, 0)
+    log.write_after(4, [entry(2, 5)], commit_index=4, in_term=2)
+    log.trim(4, 400 + ENTRY_OVERHEAD_BYTES)
+    assert log.first_index == 1
+    log.trim(4, 399 + ENTRY_OVERHEAD_BYTES)
+    assert log.first_index == 2
 
 
 def test_a_restored_log_that_was_cut_knows_the_term_before_its_first_entry() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raft.configurations import encode_configuration
 from raft.messages import (
     MESSAGE_VERSION,
     NUMBER_MAX,
@@ -19,9 +20,11 @@ from raft.messages import (
     Heartbeat,
     MalformedMessage,
     Message,
+    VoteGranted,
     decode,
     encode,
 )
+from raft.quorum import Configuration
 
 KINDS: tuple[type, ...] = get_args(Message)
 numbers = st.integers(0, NUMBER_MAX)
@@ -31,19 +34,27 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "receiver": node_ids,
     "reason": st.sampled_from(Denial),
     "transfer": st.booleans(),
+    "is_weak": st.booleans(),
 }
+
+
+@st.composite
+def entries(draw: st.DrawFn, term: int, index: int) -> Entry:
+    kind = draw(st.sampled_from(EntryKind))
+    data = encode_configuration(Configuration((1, 2, 3))) if kind is EntryKind.CONFIGURATION else None
+    return Entry(term, index, kind, data or draw(st.binary(max_size=40)))
 
 
 @st.composite
 def appends(draw: st.DrawFn) -> Append:
     index = draw(st.integers(0, 2**40))
     terms = sorted(draw(st.lists(st.integers(1, 2**40), min_size=2, max_size=6)))
-    entries = tuple(
-        Entry(term, index + 1 + place, draw(st.sampled_from(EntryKind)), draw(st.binary(max_size=40)))
+    chosen = tuple(
+        draw(entries(term, index + 1 + place))
         for place, term in enumerate(terms[1:-1])
     )
     return Append(
-        draw(node_ids), draw(node_ids), terms[-1], index, terms[0], draw(numbers), draw(numbers), entries
+        draw(node_ids), draw(node_ids), terms[-1], index, terms[0], draw(numbers), draw(numbers), chosen
     )
 
 
@@ -63,6 +74,7 @@ def test_the_bytes_of_version_1_stay_what_they_are() -> None:
     append = Append(1, 2, 7, 4, 6, 3, 9, (Entry(7, 5, EntryKind.COMMANDS, b"x"),))
     assert encode(append) == cbor2.dumps([1, [1, 1, 2, 7, 4, 6, 3, 9, [[7, 5, 0, b"x"]]]])
     assert encode(Heartbeat(1, 2, 7, 3, 9)) == cbor2.dumps([1, [4, 1, 2, 7, 3, 9]])
+    assert encode(VoteGranted(1, 2, 7, 9, True)) == cbor2.dumps([1, [11, 1, 2, 7, 9, True]])
 
 
 HEARTBEAT = [4, 1, 2, 7, 3, 9]
@@ -96,6 +108,7 @@ HEARTBEAT = [4, 1, 2, 7, 3, 9]
         (cbor2.dumps([1, [1, 1, 2, 7, 4, 6, 3, 9, [[5, 5, 0, b""]]]]), "entry 5:5 after 6:4"),
         (cbor2.dumps([1, [1, 1, 2, 7, 4, 6, 3, 9, [[8, 5, 0, b""]]]]), "in term 7"),
         (cbor2.dumps([1, [1, 1, 2, 7, 4, 8, 3, 9, []]]), "previous entry of term 8"),
+        (cbor2.dumps([1, [1, 1, 2, 7, 4, 6, 3, 9, [[7, 5, 2, b"?"]]]]), "the configuration in entry 7:5"),
     ],
 )
 def test_what_is_no_message_is_refused_and_named(data: bytes, complaint: str) -> None:

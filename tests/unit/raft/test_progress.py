@@ -85,15 +85,62 @@ def test_a_lost_last_append_is_asked_for_at_the_second_heartbeat_that_moved_noth
     assert not progress.nudge()
 
 
-def test_who_was_left_behind_gets_nothing_until_it_accepts() -> None:
+def left_behind(next_index: int = 9) -> Progress:
     progress = replicating()
+    progress.next_index = next_index
     progress.leave_behind()
+    assert progress.wants_naming
+    progress.wants_naming = False
+    return progress
+
+
+def test_who_was_left_behind_gets_nothing_until_it_accepts() -> None:
+    progress = left_behind()
     assert not progress.may_send
-    progress.rejected(9, agreeing_index=7)
-    assert progress.mode is Mode.LEFT_BEHIND
+    progress.rejected(20, agreeing_index=12)  # it was asked what it holds; that it may agree there shows nothing
+    assert (progress.mode, progress.next_index, progress.wants_naming) == (Mode.LEFT_BEHIND, 9, False)
     assert progress.nudge()
     assert progress.accepted(20)
     assert (progress.mode, progress.next_index) == (Mode.REPLICATE, 21)
+
+
+def test_what_was_supplied_is_waited_for() -> None:
+    progress = left_behind()
+    progress.supplied(15)
+    assert progress.accepted(12)
+    assert (progress.mode, progress.match_index, progress.next_index) == (Mode.LEFT_BEHIND, 12, 13)
+    assert progress.accepted(15)
+    assert (progress.mode, progress.next_index) == (Mode.REPLICATE, 16)
+
+
+def test_what_was_supplied_and_did_not_arrive_is_asked_for_again() -> None:
+    progress = left_behind()
+    progress.supplied(15)
+    assert progress.nudge() and not progress.wants_naming
+    assert progress.nudge() and progress.wants_naming
+    progress.wants_naming = False
+    assert progress.accepted(11)  # it did, late; what is on its way by now begins at 9 again
+    assert (progress.mode, progress.next_index) == (Mode.REPLICATE, 12)
+
+
+def test_what_was_supplied_and_does_not_follow_is_asked_for_from_further_back() -> None:
+    progress = left_behind()
+    progress.supplied(15)
+    progress.rejected(8, agreeing_index=6)
+    assert (progress.mode, progress.next_index, progress.wants_naming) == (Mode.LEFT_BEHIND, 7, True)
+
+
+def test_who_takes_a_snapshot_is_asked_and_goes_on_from_it() -> None:
+    """CL-112."""
+    progress = left_behind()
+    progress.begin_snapshot()
+    for _ in range(5):
+        assert progress.nudge() and not progress.wants_naming and not progress.may_send
+    progress.rejected(8, agreeing_index=6)
+    assert (progress.mode, progress.next_index) == (Mode.SNAPSHOT, 9)
+    progress.end_snapshot(30)
+    assert (progress.mode, progress.match_index, progress.next_index) == (Mode.LEFT_BEHIND, 5, 31)
+    assert progress.wants_naming
 
 
 def test_silence_ends_with_any_answer_and_rounds_never_fall() -> None:

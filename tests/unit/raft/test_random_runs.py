@@ -16,11 +16,17 @@ SEEDS = range(300)
 SEEDS_A_BATCH = 50
 MARKS = {
     "append rejected",
+    "configuration taken back",
     "crash that lost a write",
     "hand-over begun",
+    "leads though left out",
+    "members changed",
     "message doubled",
     "read served",
     "report out of date",
+    "stands though left out",
+    "supplied from disk",
+    "supplied too late",
     "tail cut that was handed to the disk",
     "write of a hard state alone",
 }

@@ -4,6 +4,7 @@ CL-120 to CL-122).
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import random
 
@@ -226,3 +227,21 @@ def test_what_a_restart_found_survives_the_next_power_loss() -> None:
     model.write(batch)
     model.must_be_in(*open_wal(disk))
     model.must_be_in(*open_wal(disk.after_power_loss()))
+
+
+@given(st.data())
+def test_a_snapshots_record_is_there_whole_or_the_old_log_is(data: st.DataObject) -> None:
+    """M-61, CL-112: a power loss in the write that says where the log starts anew."""
+    disk = FakeDisk()
+    wal, _ = open_wal(disk)
+    wal.write([write(1, 1, b"a" * 400, b"b" * 400)], clock())
+    wal.write([write(2, 1, b"other")], clock())
+    restart = GroupWrite(1, HardState(9, 0, 50), 8, entries(51, b"c" * 900, term=9), restart_after=50)
+    disk.stop_at = len(disk.steps_done) + data.draw(st.integers(0, 5))
+    with contextlib.suppress(PowerLost):
+        wal.write([restart], clock())
+    kept = data.draw(st.sets(st.sampled_from(disk.unsynced() or [("", 0)])))
+    _, recovered = open_wal(disk.after_power_loss(kept))
+    group = recovered.groups[1]
+    assert (group.previous_index, group.previous_term, group.last_index) in [(0, 0, 2), (50, 8, 51)]
+    assert recovered.groups[2].last_index == 1

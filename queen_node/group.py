@@ -199,6 +199,8 @@ class Group:
         for pop in self.pops.take_expired(now_s):
             pop.slot.answer(NOTHING)
         for queue, reader in self.pops.take_chances(now_us):
+            if not self.pops.count(queue, reader):
+                continue  # served or gone before its time came: an alarm for nobody would ring for ever
             chance = self._look(queue, reader, now_us)
             if chance is True:
                 self._lanes[Lane.DRAINING].extend(self.pops.take(queue, reader, WOKEN_BY_TIME_MAX))

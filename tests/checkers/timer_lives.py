@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tests.checkers.history import Call, Cancel, History, Outcome, Peek, Schedule, Violation
 
-NS_PER_MS = 1_000_000
 NEVER = 1 << 62
 STATES_MAX = 200_000  # beyond it the key is reported as not judged, which is no pass
 
@@ -63,7 +62,7 @@ def _lives(history: History) -> dict[tuple[str, str], _Key]:
         row.append(_Event(call.start_ns, call.end_ns if sure else NEVER, sure, call))
         if not isinstance(call, Schedule):
             continue
-        due_ns = call.start_ns + max(0, call.delay_ms) * NS_PER_MS
+        due_ns = call.start_ns + history.at_least_ns(call.delay_ms)
         if call.txn in seen_by_ns and call.txn not in pushed:
             row.append(_Event(due_ns, seen_by_ns[call.txn], True, None, call.txn))
         elif call.txn in pushed:

@@ -9,9 +9,9 @@ from tests.checkers.history import Ack, History, Outcome, Pop, Violation
 def check_exclusive(history: History) -> list[Violation]:
     """G-Q4: between the end of a pop and its start plus the lease nobody else of the group gets from that partition.
 
-    No margin but the clocks' own. A lease began with an entry stamped after the pop's start, so it surely lives until start + length, or
-    until an ack that may have released it starts; and it surely had begun at the pop's answer. Of two pops that
-    overlap in time either may have been first: both orders must be impossible before it is a violation.
+    No margin but the clocks' own. A lease began with an entry stamped after the pop's start, so it surely lives until
+    start + length, or until an ack that may have released it starts; and it surely had begun at the pop's answer. Of
+    two pops that overlap in time either may have been first: both orders must be impossible before it is a violation.
     """
     leases: dict[tuple[str, str, str], list[Pop]] = {}
     for pop in history.pops():

@@ -248,6 +248,7 @@ class Group:
         raft = self.raft
         if not raft.may_propose or raft.unwritten_count >= ENTRIES_UNWRITTEN_MAX:
             return
+        self._forget_overwritten(raft.core.term)
         fires = self._fire_is_due(now_us)
         forgets = self._forget_is_due(now_us)
         draining, pushes = self._lanes
@@ -317,6 +318,17 @@ class Group:
         for place, pop in pops:
             sharing = batched[pop.queue, pop.reader] + self.pops.count(pop.queue, pop.reader)
             batch[place] = consume.shared_among(pop.command, sharing)
+
+    def _forget_overwritten(self, term: int) -> None:
+        """Answer for what an earlier term of ours proposed and another leader's entries replaced.
+
+        Our own log has nothing of earlier terms behind the blank entry that this term has applied. Left here, a fire
+        among them would hold back all fires, and the index of one be taken for that of a new entry.
+        """
+        while self._flights and self._flights[0].term != term:
+            for waiter in self._flights.popleft().waiters:
+                if waiter is not None:
+                    waiter.slot.answer(Unavailable("retry"))
 
     def _fire_is_due(self, now_us: int) -> bool:
         if not self._fire_wanted or not self.settings.firing or any(flight.fires for flight in self._flights):

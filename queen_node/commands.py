@@ -8,6 +8,7 @@ layout of each kind; the state machine's handlers unpack it in the same order. A
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -165,6 +166,16 @@ def entry(now_us: int, commands: Sequence[bytes]) -> bytes:
     """The data of a log entry."""
     must(0 <= now_us <= U64_MAX, "a stamp does not fit", now_us=now_us)
     return b"".join((b"\x83", cbor2.dumps(ENTRY_VERSION), cbor2.dumps(now_us), _array_head(len(commands)), *commands))
+
+
+def stamp_us_of(data: bytes) -> int:
+    """The stamp of an entry, without decoding its commands."""
+    stream = io.BytesIO(data)
+    stream.seek(1)  # behind the array's head
+    decoder = cbor2.CBORDecoder(stream)
+    decoder.decode()  # the version
+    stamp_us: int = decoder.decode()
+    return stamp_us
 
 
 def _array_head(count: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,7 @@ from raft.forgetful_disk import ForgetfulDisk, forget_notes
 from raft.group import RaftGroup
 from raft.log import Log
 from raft.log_writer import LogWriter
-from raft.messages import Entry, HardState
+from raft.messages import Entry, EntryKind, HardState
 from raft.quorum import Configuration
 from raft.settings import Settings as RaftSettings
 from raft.wal import Damaged, LogFailed, Recovered, Wal
@@ -120,16 +120,28 @@ def open_group(opened: Opened, settings: config.Settings, source: TimeSource) ->
         clock = GroupClock.first_ever(source)
     else:
         applied = meta.applied_index, meta.applied_term
-        log_tail = Log.restore(applied, _tail(opened.wal, meta.applied_index, group.last_index))
+        tail = _tail(opened.wal, meta.applied_index, group.last_index)
+        log_tail = Log.restore(applied, tail)
         hard_state = group.hard_state
         estimate = estimate_after_restart(
             group.clock_us, group.clock_offset_us, group.reading, read_clocks(source))
-        clock = GroupClock(source, estimate, meta.stamp_us)
+        clock = GroupClock(source, estimate, last_stamp_us(meta.stamp_us, tail))
     core = Core(
         node_id=settings.node_id, configuration=Configuration((settings.node_id,)), log=log_tail, hard_state=hard_state,
         applied_index=meta.applied_index, settings=RaftSettings(), random=random.Random(settings.node_id),
     )
     return RaftGroup(life=LIFE, core=core, clock=clock)
+
+
+def last_stamp_us(applied_us: int, tail: Sequence[Entry]) -> int:
+    """The stamp of the last entry that state or log holds: a term's clock starts there or above (M-21).
+
+    From the state's alone, which may lie a minute behind its log, the clock would stand still until it made that up.
+    """
+    for entry in reversed(tail):
+        if entry.kind is EntryKind.COMMANDS:
+            return max(applied_us, commands.stamp_us_of(entry.data))
+    return applied_us
 
 
 def _tail(wal: Wal, applied_index: int, last_index: int) -> list[Entry]:

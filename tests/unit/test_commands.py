@@ -6,6 +6,8 @@ from typing import Any
 
 import cbor2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from queen_node import commands
 from queen_node.commands import AckStatus, Kind, PayloadFlag, TimerOp
@@ -99,3 +101,9 @@ def test_an_entry_of_any_length_is_read_back(count: int) -> None:
 def test_a_stamp_that_does_not_fit_is_a_broken_invariant(stamp_us: int) -> None:
     with pytest.raises(InvariantBroken):
         commands.entry(stamp_us, [])
+
+
+@given(st.integers(0, commands.U64_MAX), st.lists(st.binary(max_size=8), max_size=30))
+def test_the_stamp_of_an_entry_is_read_without_its_commands(stamp_us: int, payloads: list[bytes]) -> None:
+    data = commands.entry(stamp_us, [cbor2.dumps(payload) for payload in payloads])
+    assert commands.stamp_us_of(data) == cbor2.loads(data)[1] == stamp_us

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from queen_node import config
+from queen_node import commands, config
 from queen_node.node import LIFE, Opened, open_group
 from queen_node.state.machine import Machine
 from queen_node.state.rocks import RocksEngine
 from queen_node.state.store import Store
 from raft.clock import read_clocks
 from raft.disk import FileDisk
+from raft.group import RaftGroup
 from raft.messages import Entry, EntryKind, HardState
 from raft.wal import GroupWrite, Wal
 from tests.support.fake_disk import FakeDisk
@@ -20,6 +21,14 @@ from tests.unit.group.driver import SECOND_US, START_US, HandClock
 
 DIRECTORY = Path("log")
 HOUR_S = 3600
+
+
+def found(disk: FakeDisk, clocks: HandClock) -> RaftGroup:
+    """The group as a new process finds it, with a store that has nothing of it."""
+    wal, recovered = Wal.open(DIRECTORY, disk.copy())
+    machine = Machine(Store(MemoryEngine(), life=LIFE))
+    opened = Opened(wal, recovered, cast(FileDisk, disk), cast(RocksEngine, None), machine, is_new=False)
+    return open_group(opened, config.load({}), clocks)
 
 
 def test_a_group_that_was_quiet_for_an_hour_has_not_lost_the_hour() -> None:
@@ -36,8 +45,22 @@ def test_a_group_that_was_quiet_for_an_hour_has_not_lost_the_hour() -> None:
         read_clocks(clocks))
     clocks.since_boot_us += HOUR_S * SECOND_US
     wal.mark(read_clocks(clocks))
-    wal, recovered = Wal.open(DIRECTORY, disk.copy())
-    machine = Machine(Store(MemoryEngine(), life=LIFE))
-    opened = Opened(wal, recovered, cast(FileDisk, disk), cast(RocksEngine, None), machine, is_new=False)
-    group = open_group(opened, config.load({}), clocks)
+    group = found(disk, clocks)
     assert group.clock.now_us() == START_US + HOUR_S * SECOND_US
+
+
+def test_the_last_stamp_is_that_of_the_log_and_not_only_of_the_state() -> None:
+    """M-21: replay must not be what moves the clock. With nothing else to go by it starts there."""
+    clocks, disk = HandClock(), FakeDisk()
+    wal, _ = Wal.open(DIRECTORY, disk)
+    stamp_us = START_US + 60 * SECOND_US
+    entries = (
+        Entry(1, 1, EntryKind.BLANK, b""),
+        Entry(1, 2, EntryKind.COMMANDS, commands.entry(START_US, [])),
+        Entry(1, 3, EntryKind.COMMANDS, commands.entry(stamp_us, [])),
+        Entry(2, 4, EntryKind.BLANK, b""),
+    )
+    wal.write([GroupWrite(LIFE, HardState(2, 1, 0), entries=entries)], read_clocks(clocks))
+    group = found(disk, clocks)
+    assert group.clock.now_us() == stamp_us
+    assert group.clock.estimate().is_weak

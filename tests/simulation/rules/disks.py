@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 
 
 class _Disk:
-    """terms: of the entries that are surely there (place 0: index 1). under_way: handed over, not reported."""
+    """terms: of the entries that are surely there (place 0: index 1). under_way: handed over, not reported.
+    reached: where the log ended, at its longest, in writes of each term.
+    """
 
     def __init__(self) -> None:
         self.terms: list[int] = []
+        self.reached: dict[int, int] = {}
         self.hard_state = HardState()
         self.under_way: list[GroupWrite] = []
 
@@ -25,6 +28,8 @@ class _Disk:
         if write.entries:
             del self.terms[write.entries[0].index - 1 :]
             self.terms += [entry.term for entry in write.entries]
+        term = write.hard_state.term
+        self.reached[term] = max(len(self.terms), self.reached.get(term, 0))
 
     def is_found(self, first_index: int, found: list[int], term: int, voted_for: int) -> bool:
         same_vote = (self.hard_state.term, self.hard_state.voted_for) == (term, voted_for)
@@ -45,6 +50,10 @@ class Disks:
     def reaches(self, node_id: int, index: int) -> bool:
         """Whether the node's disk surely has a log up to there."""
         return 0 < index <= len(self._of(node_id).terms)
+
+    def reached_in_term(self, node_id: int, term: int, index: int) -> bool:
+        """Whether the disk had a log up to there when it was last written in `term`; a later term may have cut it."""
+        return index <= self._of(node_id).reached.get(term, 0)
 
     def hard_state(self, node_id: int) -> HardState:
         """The node's, as it surely is on its disk."""

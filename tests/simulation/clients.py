@@ -266,7 +266,7 @@ class Client:
         yield dice.choice((0, 10 * MS, 500 * MS))
         if dice.random() < 0.1:
             yield from self._extend(pop)
-        yield from self.ack(pop, "failed" if dice.random() < 0.03 else "completed")
+        yield from self.ack(pop, dice.choice(("failed", "retry", "dlq")) if dice.random() < 0.06 else "completed")
 
     def pop(
         self, queue: str, *, lease_s: int, batch: int, partitions: int, wait_us: int | None, group: str = GROUP,

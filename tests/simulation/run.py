@@ -40,7 +40,9 @@ DRAIN_LEASE_S: Final = 5
 EMPTY_POPS: Final = 3
 LIST_LIMIT: Final = 1000
 WITNESS: Final = "witness"
-OPTIONS: Final = (("lease_time", 30), ("retry_limit", 100_000), ("dedup_window_seconds", 86_400))
+OPTIONS: Final = (
+    ("lease_time", 30), ("retry_limit", 100_000), ("dead_letter_queue", True), ("dedup_window_seconds", 86_400),
+)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ carries out; a simulation drives the same code. Consensus itself is `raft.group.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from queen_node import commands
@@ -196,6 +196,8 @@ class Group:
             return
         self._routed = routed
         self._leaderless_since_s = None if core.leader else self.now_s
+        # Another leader's entries may stand where ours would have: a fire among those would hold back all fires.
+        self._flights.clear()
         self._dismiss_guests()
         self.reads.ask_again()
         if self.unavailable is None:
@@ -209,6 +211,9 @@ class Group:
         """Nothing that waits here goes into the log by this node any more."""
         self.pops.take_all()
         for lane in self._lanes:
+            for waiting in lane:
+                if isinstance(waiting, WaitingPop):
+                    waiting.in_lane = False
             lane.clear()
         for guest in self.guests.writes.values():
             self._tell(guest.node, NotTaken(guest.request_id))
@@ -236,11 +241,18 @@ class Group:
         elif self._leads:
             chance = self._look(pop.queue, pop.reader, now_us)
             if chance is True or pop.sent_term:  # a repeat may have claimed: only applying it tells
-                self._lanes[Lane.DRAINING].append(pop)
+                self._enqueue((pop,))
             elif pop.waits:
                 self.pops.park(pop, chance)
             else:
                 self.reads.add(PendingRead(b"", pop.slot, give_up_at_s=pop.answer_by_s, pop=pop))
+
+    def _enqueue(self, pops: Iterable[WaitingPop]) -> None:
+        """Propose these pops next."""
+        for pop in pops:
+            if not pop.in_lane:
+                pop.in_lane = True
+                self._lanes[Lane.DRAINING].append(pop)
 
     def _take_guest(self, node: int, call: Forward | ForwardPop, now_us: int) -> None:
         if not self._leads or self.unavailable is not None:
@@ -258,8 +270,12 @@ class Group:
 
     def _nothing(self, pop: WaitingPop) -> None:
         """A pop has come to its end without a claim."""
-        (self.guests if pop.is_guest else self.calls).pops.pop(pop.request_id, None)
+        self._pops_of(pop).pop(pop.request_id, None)
         pop.slot.answer(NOTHING)
+
+    def _pops_of(self, pop: WaitingPop) -> dict[bytes, WaitingPop]:
+        """Where it is known as long as it waits."""
+        return self.guests.pops if pop.is_guest else self.calls.pops
 
     # --- what time does
 
@@ -269,9 +285,11 @@ class Group:
         for pop in self.pops.take_expired(now_s):
             self._nothing(pop)
         for queue, reader in self.pops.take_chances(now_us):
+            if not self.pops.count(queue, reader):
+                continue  # served or gone before its time came: an alarm for nobody would ring for ever
             chance = self._look(queue, reader, now_us)
             if chance is True:
-                self._lanes[Lane.DRAINING].extend(self.pops.take(queue, reader, WOKEN_BY_TIME_MAX))
+                self._enqueue(self.pops.take(queue, reader, WOKEN_BY_TIME_MAX))
                 self.pops.expect(queue, reader, now_us)  # more than these may wait: look again after them
             elif chance is not None:
                 self.pops.expect(queue, reader, chance)
@@ -347,9 +365,11 @@ class Group:
                 return  # it goes first into the next entry; alone, however large (M-50)
             lane.popleft()
             if isinstance(waiting, WaitingPop):
+                waiting.in_lane = False
                 if waiting.gone:
                     self._nothing(waiting)
-                    continue
+                if waiting.request_id not in self._pops_of(waiting):
+                    continue  # an earlier copy of it has claimed
             else:
                 if isinstance(waiting, Pending) and waiting.slot.answered:
                     continue  # given up as surely not applied
@@ -424,10 +444,10 @@ class Group:
             pop.sent_term = 0  # what was tried did nothing
             if pop.gone:
                 self._nothing(pop)
-            elif self._leads:
+            elif self._leads and not (pop.parked or pop.in_lane):  # else another copy of it waits already
                 self._give_pop(pop, now_us)
             return
-        (self.guests if pop.is_guest else self.calls).pops.pop(request_id)
+        del self._pops_of(pop)[request_id]
         if pop.parked:  # here as well as in the log, after a change of leader
             self.pops.withdraw(pop.lease_id)
         if pop.is_guest:
@@ -442,11 +462,10 @@ class Group:
             pop.slot.answer(pack(answer))
 
     def _wake(self, queue: bytes, count: int, now_us: int) -> None:
-        draining = self._lanes[Lane.DRAINING]
         for reader in self.pops.readers(queue):
             chance = self._look(queue, reader, now_us)
             if chance is True:
-                draining.extend(self.pops.take(queue, reader, count))
+                self._enqueue(self.pops.take(queue, reader, count))
             elif chance is not None:
                 self.pops.expect(queue, reader, chance)
 
@@ -484,7 +503,7 @@ class Group:
             if read.pop is None:
                 servable.append(read)
             elif self._look(read.pop.queue, read.pop.reader, now_us) is True:
-                self._lanes[Lane.DRAINING].append(read.pop)
+                self._enqueue((read.pop,))
             else:
                 self._nothing(read.pop)
         return servable

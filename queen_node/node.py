@@ -120,10 +120,11 @@ def open_group(opened: Opened, settings: config.Settings, source: TimeSource) ->
         clock = GroupClock.first_ever(source)
     else:
         applied = meta.applied_index, meta.applied_term
-        log_tail = Log.restore(applied, _tail(opened.wal, meta.applied_index, group.last_index))
+        tail = _tail(opened.wal, meta.applied_index, group.last_index)
+        log_tail = Log.restore(applied, tail)
         hard_state = group.hard_state
         estimate = estimate_after_restart(
-            group.clock_us, group.clock_offset_us, opened.recovered.reading or group.reading, read_clocks(source))
+            group.clock_us, group.clock_offset_us, group.reading, read_clocks(source))
         clock = GroupClock(source, estimate, meta.stamp_us)
     core = Core(
         node_id=settings.node_id, configuration=Configuration((settings.node_id,)), log=log_tail, hard_state=hard_state,

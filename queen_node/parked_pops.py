@@ -23,7 +23,7 @@ class WaitingPop:
     """A pop of this node's client, or of another node's at the leader. Times in seconds of the monotonic clock."""
 
     __slots__ = (
-        "answer_by_s", "command", "gone", "is_guest", "lease_id", "parked", "queue", "reader", "request_id",
+        "answer_by_s", "command", "gone", "in_lane", "is_guest", "lease_id", "parked", "queue", "reader", "request_id",
         "sent_at_s", "sent_term", "slot", "waits",
     )
 
@@ -43,6 +43,7 @@ class WaitingPop:
         self.waits = waits  # False: try once
         self.answer_by_s = answer_by_s  # its deadline less the margin of PA-22: from then on it claims nothing
         self.parked = False
+        self.in_lane = False  # it is about to be proposed
         self.gone = False  # the client left: what it claims is handed back
 
 

@@ -170,8 +170,11 @@ class GroupClock:
 
     @classmethod
     def first_ever(cls, source: TimeSource) -> GroupClock:
-        """The clock of a new cluster's group 0: the only moment at which a wall clock is believed."""
-        return cls.born(source, source.wall_us())
+        """The clock of a new cluster's group 0: the only moment at which a wall clock is believed.
+
+        As weakly as after a reboot: of several founders the lower median counts, not one whose wall clock is ahead.
+        """
+        return cls(source, Estimate(source.wall_us(), is_weak=True))
 
     def lead(self, term: int, start_us: int) -> int:
         """This node leads `term` from now on, from `start_of_term_us`. Returns the offset, a constant of the term

@@ -106,8 +106,10 @@ class RaftGroup:
         if type(message) is Vote:
             core.own_clock = self.clock.estimate()
         core.step(message)
-        if type(message) is Append and message.term == core.term != self._offset_term:
-            self._learn_offset(message.entries)
+        if type(message) is Append and message.term == core.term and message.entries:
+            if core.term != self._offset_term:
+                self._learn_offset(message.entries)
+            self._hear_stamp(message.entries[-1])
 
     def hear_boottime(self, node_id: int, boottime_us: int) -> None:
         """A node frame, just read, said what its sender's BOOTTIME was when it was sent (M-21).
@@ -189,6 +191,15 @@ class RaftGroup:
         granted = [Estimate(*clock) for voter, clock in core.vote_clocks.items() if voter != core.node_id]
         start_us = start_of_term_us(clock.last_stamp_us, [clock.estimate(), *granted])
         core.blank_data = cbor2.dumps((BLANK_VERSION, clock.lead(core.term, start_us)))
+
+    def _hear_stamp(self, entry: Entry) -> None:
+        """A leader's stamp is a sample of its clock, the first that a new member gets: without it a majority of them
+        would take their wall clocks for the time, though the term before has handed out deadlines already.
+        """
+        if entry.kind is EntryKind.COMMANDS and entry.term == self.core.term:
+            stamp_us = self._stamp_of(entry.data)
+            if stamp_us:
+                self.clock.hear(self.core.term, stamp_us)
 
     def _see_stamps(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

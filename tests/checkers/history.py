@@ -151,6 +151,7 @@ class History:
     log: every message of every partition, read at the end by a reader of its own, in the order in which it came.
     still_pending: (queue, key) of timers that a list showed at the end, after the longest delay had passed.
     drained: the worker groups were read to the end. outages: when no node could answer, by the same clock as the calls.
+    drift_ppm: by how much the group's clock may run faster than the observer's; 0 on one machine (M-23).
     """
 
     calls: list[Call] = field(default_factory=list)
@@ -158,6 +159,11 @@ class History:
     still_pending: list[tuple[str, str]] = field(default_factory=list)
     drained: bool = False
     outages: list[tuple[int, int]] = field(default_factory=list)
+    drift_ppm: int = 0
+
+    def at_least_ns(self, group_clock_ms: int) -> int:
+        """How long a stretch of the group's clock surely lasts by the observer's."""
+        return max(0, group_clock_ms) * (1_000_000 - self.drift_ppm)
 
     def schedules(self) -> Iterator[Schedule]:
         """Every schedule."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 from tests.checkers.delivery import delivering
 from tests.checkers.history import Ack, History, Outcome, Pop, Violation
 
-NS_PER_MS = 1_000_000
-
 
 def check_exclusive(history: History) -> list[Violation]:
     """G-Q4: between the end of a pop and its start plus the lease nobody else of the group gets from that partition.
 
-    No margin. A lease began with an entry stamped after the pop's start, so it surely lives until start + length, or
-    until an ack that may have released it starts; and it surely had begun at the pop's answer. Of two pops that
-    overlap in time either may have been first: both orders must be impossible before it is a violation.
+    No margin but the clocks' own. A lease began with an entry stamped after the pop's start, so it surely lives until
+    start + length, or until an ack that may have released it starts; and it surely had begun at the pop's answer. Of
+    two pops that overlap in time either may have been first: both orders must be impossible before it is a violation.
     """
     leases: dict[tuple[str, str, str], list[Pop]] = {}
     for pop in history.pops():
@@ -24,7 +22,10 @@ def check_exclusive(history: History) -> list[Violation]:
     violations = []
     for place, pops in leases.items():
         ordered = sorted(pops, key=lambda pop: pop.end_ns)
-        sure_until_ns = [_sure_until_ns(pop, released.get((pop.lease_id, *place), _NEVER)) for pop in ordered]
+        sure_until_ns = [
+            min(pop.start_ns + history.at_least_ns(pop.lease_ms), released.get((pop.lease_id, *place), _NEVER))
+            for pop in ordered
+        ]
         for index, first in enumerate(ordered):
             for other in range(index + 1, len(ordered)):
                 second = ordered[other]
@@ -35,10 +36,6 @@ def check_exclusive(history: History) -> list[Violation]:
                     text = f"partition {place[2]} of {place[1]} went to {second.lease_id} under a live lease"
                     violations.append(Violation("G-Q4", text, (first, second)))
     return violations
-
-
-def _sure_until_ns(pop: Pop, released_from_ns: int) -> int:
-    return min(pop.start_ns + pop.lease_ms * NS_PER_MS, released_from_ns)
 
 
 def check_fenced(history: History) -> list[Violation]:

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 from urllib.parse import urlencode
@@ -24,7 +23,6 @@ from tests.checkers.history import (
     AckItem,
     Cancel,
     History,
-    Message,
     Outcome,
     Peek,
     Pop,
@@ -32,22 +30,17 @@ from tests.checkers.history import (
     Schedule,
 )
 from tests.support.http_client import Answer, HttpClient, NotSent, Unanswered, segment
+from tests.support.wire import parse_time_us, read_message
 
 TIMER_QUEUE, WORK_QUEUE = "faults-timers", "faults-work"
 GROUP = "workers"
 RECENT_KEYS = 20  # W10: reschedules and cancels choose among the last 20 keys
 KNOCK_S = 0.05  # pause after a refused connection: the node is down, and knocking harder does not start it sooner
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def now_ns() -> int:
     """The observer's clock: goes on while the machine sleeps, and no jump of the wall clock moves it."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic_ns()
-
-
-def parse_time_us(text: str) -> int:
-    """Wire time as whole microseconds since 1970, without a float on the way."""
-    return (datetime.fromisoformat(text) - EPOCH) // timedelta(microseconds=1)
 
 
 def label(answer: Answer) -> tuple[Outcome, str]:
@@ -315,14 +308,6 @@ class Client:
 
     def _recent_key(self) -> str:
         return self._dice.choice(self.world.recent) if self.world.recent else self.world.new_key()
-
-
-def read_message(raw: Mapping[str, Any]) -> Message:
-    """A message of a pop's answer."""
-    return Message(
-        raw["queue"], raw["partition"], raw["partitionId"], raw["offset"], raw["id"], raw["transactionId"],
-        raw["data"], parse_time_us(raw["createdAt"]), raw["deliveryAttempt"],
-    )
 
 
 def _json_object(answer: Answer) -> Mapping[str, Any]:

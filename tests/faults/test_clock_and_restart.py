@@ -10,9 +10,10 @@ from typing import Any
 import trio
 
 from tests.faults.campaign import Campaign
-from tests.faults.load import Shape, now_ns, parse_time_us
+from tests.faults.load import Shape, now_ns
 from tests.support.http_client import HttpClient
 from tests.support.node_process import NodeProcess
+from tests.support.wire import parse_time_us
 
 HOUR_MS = 3_600_000
 SHAPE = Shape(clients=4, delay_ms_max=1200, lease_s_max=2)

@@ -7,8 +7,9 @@ import pytest
 from queen_node import errors
 from queen_node.errors import Applied, Refusal, Refused
 from tests.checkers.history import Outcome
-from tests.faults.load import label, parse_time_us
+from tests.faults.load import label
 from tests.support.http_client import Answer
+from tests.support.wire import parse_time_us
 
 REFUSALS = {name: value for name, value in vars(errors).items() if isinstance(value, Refusal)}
 

@@ -20,7 +20,7 @@ from raft.log_writer import CLOCKS_EVERY_S, MARK_AFTER_S, LogWriter
 from raft.wal import LogFailed, Wal
 from raft.wal_hand import InlineHand, ProcessHand
 from raft.wal_process import SHARED_BYTES
-from tests.unit.wal.fake_disk import FakeDisk
+from tests.support.fake_disk import FakeDisk
 from tests.unit.wal.model import READ_ALL, Model, clock, open_wal, write
 
 

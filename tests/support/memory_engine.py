@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from queen_node.state.store import Pair
+
+INSORT_MAX = 32  # new keys of one batch put in one by one; more are cheaper to sort in
 
 
 class MemoryEngine:
@@ -27,14 +29,24 @@ class MemoryEngine:
         yield from reversed(self._pairs(start, end))
 
     def _pairs(self, start: bytes, end: bytes) -> list[Pair]:
-        order = self._order
-        return [(key, self._rows[key]) for key in order[bisect_left(order, start) : bisect_left(order, end)]]
+        order, rows = self._order, self._rows
+        keys = order[bisect_left(order, start) : bisect_left(order, end)]
+        return list(zip(keys, map(rows.__getitem__, keys), strict=True))
 
     def write(self, prefix: bytes, batch: dict[bytes, bytes | None]) -> None:
         batch = {prefix + key: value for key, value in batch.items()}
         self.unflushed.append(batch)
-        _apply(self._rows, batch)
-        self._order = sorted(self._rows)
+        rows, order = self._rows, self._order
+        added = [key for key, value in batch.items() if value is not None and key not in rows]
+        for key, value in batch.items():
+            if value is None and key in rows:
+                del order[bisect_left(order, key)]
+        _apply(rows, batch)
+        if len(added) > INSORT_MAX:
+            self._order = sorted(rows)
+        else:
+            for key in added:
+                insort(order, key)
 
     def flush(self) -> None:
         self._durable, self.unflushed = dict(self._rows), []

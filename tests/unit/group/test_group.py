@@ -268,3 +268,18 @@ def test_a_group_proposes_nothing_before_it_has_applied_its_terms_blank_entry() 
     assert driver.group.raft.may_propose
     core = driver.group.raft.core
     assert core.term_start_index == 1 and core.applied_index == 1
+
+
+def test_a_pop_that_left_before_its_chance_leaves_no_alarm_behind() -> None:
+    """An alarm for a reader whom nobody waits for is set again as soon as it rings, and the loop never rests."""
+    driver = Driver()
+    driver.push(b"q", b"1")
+    driver.turn()
+    driver.pop(b"q", lease_ms=1000)
+    driver.turn()
+    waiting = driver.pop(b"q", wait_s=0.5)
+    driver.turn()
+    driver.pass_time(0.6)
+    assert delivered(waiting) == []
+    driver.pass_time(1)
+    assert driver.group.next_alarm(driver.now_s, driver.group.raft.clock.now_us()) is None

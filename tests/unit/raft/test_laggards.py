@@ -12,8 +12,8 @@ from raft.log import Log
 from raft.messages import Append, AppendAccepted, Entry, HardState, HeartbeatAnswered, VoteGranted
 from raft.quorum import Configuration
 from raft.settings import Settings
+from tests.support.fake_disk import FakeDisk
 from tests.support.fake_machine import FakeMachine
-from tests.unit.wal.fake_disk import FakeDisk
 from tests.unit.wal.model import READ_ALL, clock, open_wal
 
 ENTRY_BYTES = 100_000

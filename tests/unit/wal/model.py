@@ -6,7 +6,7 @@ from pathlib import Path
 
 from raft.messages import Entry, EntryKind, HardState
 from raft.wal import ClockReading, GroupWrite, Recovered, Wal
-from tests.unit.wal.fake_disk import FakeDisk
+from tests.support.fake_disk import FakeDisk
 
 DIRECTORY = Path("/log")
 IDENTITY = b"identity of test"

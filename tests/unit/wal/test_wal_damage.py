@@ -9,7 +9,7 @@ import pytest
 
 from raft.wal import Damaged, Recovered, Wal
 from raft.wal_format import SECTOR_BYTES, segment_name
-from tests.unit.wal.fake_disk import FakeDisk, PowerLost
+from tests.support.fake_disk import FakeDisk, PowerLost
 from tests.unit.wal.model import DIRECTORY, IDENTITY, Model, clock, held, open_wal, write
 
 SEGMENT_BYTES = 4096

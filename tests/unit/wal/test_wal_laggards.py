@@ -11,7 +11,7 @@ from raft.messages import HardState
 from raft.wal import GroupWrite, Wal
 from raft.wal_format import CRC, ENTRY, GROUP, ROW, Row
 from raft.wal_laggards import LAGGARD_BYTES_DEFAULT, PIECE_BYTES
-from tests.unit.wal.fake_disk import FakeDisk
+from tests.support.fake_disk import FakeDisk
 from tests.unit.wal.model import READ_ALL, clock, open_wal, write
 
 SEGMENT_BYTES = 8192

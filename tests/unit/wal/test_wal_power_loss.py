@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from raft.messages import HardState
 from raft.wal import Damaged, GroupWrite, LogFailed
-from tests.unit.wal.fake_disk import SECTOR, FakeDisk, PowerLost
+from tests.support.fake_disk import SECTOR, FakeDisk, PowerLost
 from tests.unit.wal.model import Model, clock, entries, open_wal, write
 
 SEGMENT_BYTES = 4096  # small, so that runs cross many segments

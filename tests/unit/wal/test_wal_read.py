@@ -11,7 +11,7 @@ from raft.disk import FileDisk
 from raft.invariants import InvariantBroken
 from raft.messages import Entry, EntryKind, HardState
 from raft.wal import GroupWrite, Wal
-from tests.unit.wal.fake_disk import FakeDisk
+from tests.support.fake_disk import FakeDisk
 from tests.unit.wal.model import READ_ALL, clock, entries, open_wal, write
 
 

@@ -7,7 +7,7 @@ import pytest
 from raft.disk import WriteAt
 from raft.messages import HardState
 from raft.wal import GroupWrite, Wal
-from tests.unit.wal.fake_disk import FakeDisk, PowerLost
+from tests.support.fake_disk import FakeDisk, PowerLost
 from tests.unit.wal.model import READ_ALL, Model, clock, entries, held, open_wal, write
 
 SEGMENT_BYTES = 8192

@@ -1,0 +1,160 @@
+"""Known bugs, each put back on its own, so that the rules and the checkers prove themselves by finding it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from queen_node.commands import Kind
+from queen_node.group import Group
+from queen_node.state.keys import META, TIMER
+from queen_node.state.machine import Answer, Application, Machine
+from queen_node.state.store import Meta, Store
+from raft.clock import Estimate, GroupClock, TimeSource
+from raft.group import Pumped, RaftGroup
+from raft.messages import HardState
+from tests.simulation.process import Parts
+from tests.unit.raft import mutants
+
+
+def _without_vote(hard_state: HardState) -> HardState:
+    """CL-121: the vote of a term is not read back after a crash."""
+    return HardState(hard_state.term, 0, hard_state.commit_index)
+
+
+class PromisesEarly(RaftGroup):
+    """Figure 2: what promises a write leaves with it, not after it."""
+
+    def pump(self) -> Pumped | None:
+        pumped = super().pump()
+        if pumped is None:
+            return None
+        early = [message for write in pumped.writes for message in write.send_after]
+        for write in pumped.writes:
+            write.send_after = ()
+        return Pumped(pumped.writes, [*pumped.send, *early], pumped.reads, pumped.to_apply, pumped.left_behind)
+
+
+class _FireThatKeeps(Application):
+    def apply_next(self) -> tuple[bytes, int, Answer]:
+        store = self.step.store
+        if self.commands[self._next][0] != Kind.FIRE:
+            return super().apply_next()
+        forget = store.delete
+
+        def keep_timers(key: bytes) -> None:
+            if not key.startswith(TIMER):
+                forget(key)
+
+        store.delete = keep_timers  # type: ignore[method-assign]
+        try:
+            return super().apply_next()
+        finally:
+            del store.delete
+
+
+class FiresWithoutForgetting(Machine):
+    """G-M5: the message is appended, and the timer's row stays."""
+
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        application = super().begin(index=index, term=term, data=data)
+        return _FireThatKeeps(
+            application.step, application.commands, index=index, term=term, outcomes=application._outcomes,
+            repeats=application.repeats)
+
+
+class RemembersFiresByFlag(Group):
+    """DESIGN, one truth: a flag says that a fire is in flight, and nobody takes it back when leadership is lost."""
+
+    _in_flight = False
+
+    def _fire_is_due(self, now_us: int) -> bool:
+        if self._in_flight or not self._fire_wanted or self._fire_at_us is None or self._fire_at_us > now_us:
+            return False
+        self._fire_wanted, self._in_flight = False, True
+        return True
+
+    def applied(self, application: Application, results: Sequence[tuple[bytes, int, Answer]], now_us: int) -> None:
+        if any(flight.fires and flight.index <= application.index for flight in self._flights):
+            self._in_flight = False
+        super().applied(application, results, now_us)
+
+
+class KeepsWhatWasReplaced(Group):
+    """CL-25: what it proposed in an earlier term stays in view, though another leader's entries stand there."""
+
+    def route(self, now_us: int) -> None:
+        flights = self._flights.copy()
+        super().route(now_us)
+        self._flights = flights
+
+
+class FollowsTheWallClock(GroupClock):
+    """M-20: the leader steers towards its wall clock."""
+
+    __slots__ = ()
+
+    def now_us(self) -> int:
+        return super().now_us() if self.offset_us is None else max(self.last_stamp_us, self._source.wall_us())
+
+
+class EstimatesByTheWallClock(GroupClock):
+    """M-21: a follower adds what its wall clock says has passed."""
+
+    __slots__ = ("_base_wall_us",)
+
+    def __init__(self, source: TimeSource, *known: Any) -> None:
+        self._base_wall_us = source.wall_us()
+        super().__init__(source, *known)
+
+    def _rest_on(self, clock_us: int) -> None:
+        self._base_wall_us = self._source.wall_us()
+        super()._rest_on(clock_us)
+
+    def estimate(self) -> Estimate:
+        if self.offset_us is not None:
+            return super().estimate()
+        gone_us = max(0, self._source.wall_us() - self._base_wall_us)
+        return Estimate(max(self.last_stamp_us, self._base_us + gone_us), self._is_weak)
+
+
+class BelievesTheWallAfterReboot(GroupClock):
+    """M-22: an estimate that rests on a wall clock, across a reboot, counts as a strong one."""
+
+    __slots__ = ()
+
+    def __init__(self, source: TimeSource, estimate: Estimate, last_stamp_us: int = 0) -> None:
+        super().__init__(source, Estimate(estimate.clock_us, is_weak=False), last_stamp_us)
+
+
+class DigestsInOrderOfWriting(Store):
+    """M-81: the digest takes the rows of a batch in the order in which they came to be written."""
+
+    def commit(self, *, index: int, term: int, stamp_us: int) -> None:
+        self._encode_changed_rows()
+        packed = msgspec.msgpack.encode(list(self._batch.items()))
+        digest = hashlib.blake2b(self.meta.digest + packed, digest_size=16).digest()
+        self.meta = Meta(index, term, stamp_us, digest)
+        self._batch[META] = msgspec.msgpack.encode(self.meta)
+        self.engine.write(self._prefix, self._batch)
+        self._batch, self._batch_order, self._batch_ordered = {}, [], 0
+
+
+BUGS: dict[str, Parts] = {
+    "a vote is forgotten across a crash": Parts(read_hard_state=_without_vote),
+    "an acceptance leaves before the fsync": Parts(new_raft_group=PromisesEarly),
+    "more is committed than an append proves": Parts(new_core=mutants.CommitsUnproven),
+    "apply runs past the own disk": Parts(new_core=mutants.AppliesPastItsDisk),
+    "votes go to any log": Parts(new_core=mutants.VotesForAnyLog),
+    "a read is served without a round": Parts(new_core=mutants.ServesReadsUnasked),
+    "a fire does not forget its timer": Parts(new_machine=FiresWithoutForgetting),
+    "a flag says that a fire is in flight": Parts(new_group=RemembersFiresByFlag),
+    "what another leader replaced stays in view": Parts(new_group=KeepsWhatWasReplaced),
+    "the wall clock steers the group clock": Parts(new_clock=FollowsTheWallClock),
+    "a follower's estimate rests on its wall clock": Parts(new_clock=EstimatesByTheWallClock),
+    "a rebooted machine's guess counts as knowledge": Parts(new_clock=BelievesTheWallAfterReboot),
+    "the digest depends on the order of writing": Parts(new_store=DigestsInOrderOfWriting),
+}

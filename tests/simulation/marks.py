@@ -1,0 +1,32 @@
+"""Branches that random runs seldom reach. A campaign that leaves one of them unreached has proved less than it says."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MARKS: Final = frozenset({
+    "a write nobody was told of survived",
+    "answered no_leader",
+    "answered retry",
+    "answered timeout",
+    "client gave up",
+    "clock guessed across a reboot",
+    "clock kept over a restart",
+    "dead letter",
+    "duplicate push",
+    "entries on disk replaced",
+    "leadership handed over by wish",
+    "lease handed back",
+    "lease ran out",
+    "log released",
+    "message doubled",
+    "pop handed back",
+    "pop withdrawn",
+    "refused to start on damage",
+    "segment begun or removed",
+    "stopped by its disk",
+    "store fell behind its log",
+    "timer met a message with its id",
+    "torn tail cut",
+    "torn write",
+})

@@ -1,0 +1,47 @@
+"""M-20, M-21, M-23: stamps never fall along the log, and the group clock never runs ahead of real time by more than an
+oscillator may: so no timer is early and no lease short, whatever the wall clocks do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raft.core import Role
+from tests.simulation.shape import DRIFT_PPM_MAX
+from tests.simulation.world import Broken, World
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+ROUNDING_US = 2
+
+
+class ClockRule:
+    """The first leader's first look at its clock is the zero that all later ones are measured from."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._zero: tuple[int, int] | None = None
+        self._stamps: dict[int, int] = {}
+
+    def looked(self, process: Process) -> None:
+        clock = process.raft.clock
+        if process.core.role is not Role.LEADER or clock.offset_us is None:
+            return
+        now_us, clock_us = self._world.now_us, clock.now_us()
+        if self._zero is None:
+            self._zero = now_us, clock_us
+            return
+        elapsed_us = now_us - self._zero[0]
+        allowed_us = self._zero[1] + elapsed_us + elapsed_us * DRIFT_PPM_MAX // 1_000_000 + ROUNDING_US
+        if clock_us > allowed_us:
+            raise Broken(
+                "M-23, the group clock is never ahead",
+                f"node {process.node_id}'s is {clock_us - allowed_us} µs ahead in term {process.core.term}")
+
+    def applied(self, index: int, stamp_us: int) -> None:
+        """Indexes come in order at the node that is first; what others replay is equal (state machine safety)."""
+        self._stamps.setdefault(index, stamp_us)
+        before_us = self._stamps.get(index - 1, 0)
+        if stamp_us < before_us:
+            raise Broken("M-20, stamps never fall", f"entry {index} has {stamp_us}, the one before it {before_us}")

@@ -1,0 +1,34 @@
+"""Raft paper, figure 2: what is promised is on stable storage before it is said, and a vote is given once a term."""
+
+from __future__ import annotations
+
+from raft.messages import AppendAccepted, Message, Vote, VoteGranted
+from tests.simulation.rules.disks import Disks
+from tests.simulation.world import Broken
+
+
+class PromisesKept:
+    """To whom each node gave its vote in each term."""
+
+    def __init__(self, disks: Disks) -> None:
+        self._disks = disks
+        self._votes: dict[tuple[int, int], int] = {}
+
+    def sends(self, message: Message) -> None:
+        if not isinstance(message, AppendAccepted | VoteGranted | Vote):
+            return
+        disk = self._disks.hard_state(message.sender)
+        if disk.term < message.term:
+            raise Broken("figure 2, promised after the write", f"{message} while the disk holds {disk}")
+        if isinstance(message, AppendAccepted):
+            # In the batch behind the accepted entries another leader's may have cut them: the acceptance was true when
+            # it was made, and that it leaves late is what a network could do too.
+            held = self._disks.reaches(message.sender, message.index)
+            if message.index and not held and not self._disks.reached_in_term(
+                message.sender, message.term, message.index
+            ):
+                raise Broken("figure 2, accepted after the write", f"{message} is not on the disk")
+        elif isinstance(message, VoteGranted):
+            candidate = self._votes.setdefault((message.sender, message.term), message.receiver)
+            if candidate != message.receiver:
+                raise Broken("one vote a term (Raft §5.2)", f"{message}, given to {candidate} before")

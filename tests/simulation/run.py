@@ -1,0 +1,185 @@
+"""One run of one seed: faults and load, then the final phase, then the judgement (guarantees.md 3).
+
+    python -m tests.simulation.run SEED     runs one and prints its digest
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from queen_node import commands, queries
+from queen_node.queries import Query
+from raft.invariants import InvariantBroken
+from tests.checkers import verdict
+from tests.checkers.history import Outcome
+from tests.simulation.clients import (
+    NODE_TIMEOUT_US,
+    TIMER_QUEUE,
+    WORK_QUEUE,
+    Client,
+    Ground,
+    Runner,
+    Script,
+)  # fmt: skip
+from tests.simulation.cluster import Cluster
+from tests.simulation.faults import Faults
+from tests.simulation.process import Parts
+from tests.simulation.report import report
+from tests.simulation.shape import Shape, draw_shape
+from tests.simulation.world import MS, SECOND, Broken, World
+
+HEALED_WITHIN_US: Final = 10 * SECOND  # G-D6
+AGREED_WITHIN_US: Final = 5 * SECOND
+FINAL_PHASE_US: Final = 60 * SECOND
+LATE_US: Final = 5 * SECOND  # G-M4
+LOOK_EVERY_US: Final = 200 * MS
+DRAIN_LEASE_S: Final = 5
+EMPTY_POPS: Final = 3
+LIST_LIMIT: Final = 1000
+WITNESS: Final = "witness"
+OPTIONS: Final = (
+    ("lease_time", 30), ("retry_limit", 100_000), ("dead_letter_queue", True), ("dedup_window_seconds", 86_400),
+)
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """What a run was: for the totals of a campaign. broken: the report of what went wrong, empty if nothing did."""
+
+    seed: int
+    digest: str = ""
+    events: int = 0
+    virtual_us: int = 0
+    calls: int = 0
+    broken: str = ""
+    promise: str = ""
+    faults: dict[str, int] = field(default_factory=dict)
+    marks: set[str] = field(default_factory=set)
+
+
+class Simulation:
+    """The world of one seed."""
+
+    def __init__(self, seed: int, parts: Parts | None = None, *, length_s: float | None = None) -> None:
+        self.world = World(seed)
+        self.shape: Shape = draw_shape(self.world.dice("shape"), length_s=length_s)
+        self.cluster = Cluster(self.world, self.shape, parts or Parts())
+        self.ground = Ground(self.world, self.shape)
+        self._faults = Faults(self.world, self.cluster, self.shape.trouble)
+
+    def run(self) -> None:
+        """Raises Broken, or InvariantBroken, for the first thing that is wrong."""
+        world, ground = self.world, self.ground
+        self._begin()
+        client_dice = world.dice("clients")
+        clients = [Client(ground, number, Random(client_dice.random())) for number in range(self.shape.clients)]
+        runners = [Runner(world, self.cluster, client.run()) for client in clients]
+        self._faults.start()
+        world.run_until(world.now_us + self.shape.length_us)
+        ground.stopping = True
+        self._faults.stop()
+        self._await("G-D6, service returns", self._probe(clients[0]), HEALED_WITHIN_US)
+        ground.history.outages.append((0, world.now_us * 1000))
+        if not world.run_until(world.now_us + FINAL_PHASE_US, lambda: all(runner.ended for runner in runners)):
+            raise Broken("liveness", "a client is still waiting for its last call")
+        self._finish(clients[0])
+
+    def _begin(self) -> None:
+        """A first leader, and the two queues, with options under which nothing ends by itself."""
+        client = Client(self.ground, 1000, self.world.dice("first client"))
+        for queue in (TIMER_QUEUE, WORK_QUEUE):
+            self._await("a cluster without faults serves", self._configure(client, queue), HEALED_WITHIN_US)
+
+    def _finish(self, client: Client) -> None:
+        """Wait the timers out, drain, read every log, compare the nodes, judge what the clients saw."""
+        history = self.ground.history
+        self._await("G-M4, no timer stays", self._wait_for_timers(client), LATE_US + self.shape.delay_ms_max * MS)
+        for queue in (TIMER_QUEUE, WORK_QUEUE):
+            self._await("drained", self._drain(client, queue), FINAL_PHASE_US)
+        for queue in (TIMER_QUEUE, WORK_QUEUE):
+            self._await("read to the end", self._witness(queue), FINAL_PHASE_US)
+        history.drained = True
+        world = self.world
+        if not world.run_until(world.now_us + AGREED_WITHIN_US, self.cluster.agree):
+            raise Broken("G-D7, all nodes agree in the end", "; ".join(map(str, self.cluster.nodes.values())))
+        violations = verdict.judge(history)
+        if violations:
+            calls = "\n         ".join(str(call) for call in violations[0].calls)
+            raise Broken(violations[0].promise, f"{violations[0].what}\n         {calls}")
+
+    def _await(self, what: str, script: Script, within_us: int) -> None:
+        runner = Runner(self.world, self.cluster, script)
+        if not self.world.run_until(self.world.now_us + within_us, lambda: runner.ended):
+            raise Broken(what, f"not within {within_us / SECOND:.0f} s")
+
+    # --- scripts of the final phase
+
+    def _configure(self, client: Client, queue: str) -> Script:
+        answer = None
+        while answer is None or answer.outcome is not Outcome.OK:
+            answer = yield from client.call(lambda process, slot: process.submit(
+                commands.configure(
+                    process.ids.request_id(), queue.encode(), process.ids.uuid7(), (None, None), "merge", OPTIONS),
+                slot, timeout_us=NODE_TIMEOUT_US))
+            yield LOOK_EVERY_US
+
+    def _probe(self, client: Client) -> Script:
+        """A write through any node."""
+        yield from self._configure(client, WORK_QUEUE)
+
+    def _wait_for_timers(self, client: Client) -> Script:
+        query = queries.query(Query.TIMER_LIST, TIMER_QUEUE.encode(), b"", LIST_LIMIT)
+        while True:
+            answer = yield from client.call(
+                lambda process, slot: process.read(query, slot, timeout_us=NODE_TIMEOUT_US))
+            if answer.outcome is Outcome.OK and not answer.body["rows"]:
+                return
+            yield LOOK_EVERY_US
+
+    def _drain(self, client: Client, queue: str) -> Script:
+        """Until nothing came for longer than any lease that may be out."""
+        empty_since_us: int | None = None
+        quiet_us = (self.shape.lease_s_max + 2) * SECOND
+        while empty_since_us is None or self.world.now_us - empty_since_us < quiet_us:
+            pop = yield from client.pop(queue, lease_s=DRAIN_LEASE_S, batch=1000, partitions=64, wait_us=None)
+            if pop.messages:
+                yield from client.ack(pop)
+                empty_since_us = None
+            else:
+                if empty_since_us is None and pop.outcome is Outcome.OK:
+                    empty_since_us = self.world.now_us
+                yield LOOK_EVERY_US
+
+    def _witness(self, queue: str) -> Script:
+        """Read every message of every partition from offset 0 on, as a group that nobody else uses."""
+        client = Client(Ground(self.world, self.shape), 1001, self.world.dice(f"witness {queue}"))
+        while True:
+            pop = yield from client.pop(
+                queue, lease_s=30, batch=1000, partitions=64, wait_us=None, group=WITNESS, commit_on_delivery=True)
+            if pop.outcome is Outcome.OK and not pop.messages:
+                return
+            self.ground.history.log += pop.messages
+            yield 0
+
+
+def run_seed(seed: int, parts: Parts | None = None, *, length_s: float | None = None) -> Outcomes:
+    """Run one seed to its end, or to the first thing that is wrong."""
+    simulation = Simulation(seed, parts, length_s=length_s)
+    world, outcomes = simulation.world, Outcomes(seed)
+    try:
+        simulation.run()
+    except (Broken, InvariantBroken) as error:
+        outcomes.promise = error.promise if isinstance(error, Broken) else "an invariant of the code"
+        outcomes.broken = report(simulation.world, simulation.cluster, error)
+    outcomes.digest, outcomes.events, outcomes.virtual_us = world.digest, world.events, world.now_us
+    outcomes.calls = len(simulation.ground.history.calls)
+    outcomes.faults, outcomes.marks = dict(world.faults), world.marks
+    return outcomes
+
+
+if __name__ == "__main__":
+    found = run_seed(int(sys.argv[1]))
+    print(found.broken or found.digest)

@@ -1,0 +1,74 @@
+"""What a run looks like: nodes, settings and the temper of its faults, all drawn from the seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from queen_node import commands
+from queen_node.group import GroupSettings
+from raft.settings import Settings
+from tests.simulation.world import MS, SECOND
+
+CLOCK_CENTRE_PPM = 60
+CLOCK_SPREAD_PPM = 240  # any two differ by less than the 500 ppm that the group clock allows for (M-21)
+DRIFT_PPM_MAX = CLOCK_CENTRE_PPM + CLOCK_SPREAD_PPM
+KEEP_IDS_S = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Times in µs of virtual time, rates in calls a second.
+
+    trouble: how often faults come, 1 being the usual. fsync_us, wire_us: the usual range of one.
+    """
+
+    node_ids: tuple[int, ...]
+    raft: Settings
+    group: GroupSettings
+    tick_us: int
+    wheel_us: int
+    segment_bytes: int
+    flush_every_us: int
+    fsync_us: tuple[int, int]
+    wire_us: tuple[int, int]
+    length_us: int
+    clients: int
+    think_us: int
+    delay_ms_max: int
+    lease_s_max: int
+    partitions: int
+    trouble: float
+    drift_ppm: tuple[int, ...]
+
+
+def draw_shape(dice: Random, *, length_s: float | None = None) -> Shape:
+    """A run. length_s: for how long faults come; None: drawn, short."""
+    node_ids = dice.choice(((1, 2, 3),) * 7 + ((1, 2, 3, 4, 5),))
+    election_ticks = dice.choice((5, 10))
+    raft = Settings(
+        election_ticks=election_ticks, heartbeat_ticks=dice.choice((1, 2)),
+        quorum_ticks=election_ticks * dice.choice((1, 2)),
+        max_append_bytes=dice.choice((200, 4096, 65536)), max_inflight_bytes=dice.choice((300, 65536, 1 << 20)),
+        max_apply_bytes=dice.choice((1, 1 << 20)), pre_vote=dice.random() < 0.8,
+    )
+    group = GroupSettings(
+        batch_max_commands=dice.choice((1, 3, 256)), batch_max_bytes=dice.choice((500, 1 << 20)), firing=True,
+        fire=commands.fire(
+            at_most=dice.choice((5, 256)), max_bytes=dice.choice((60, 4 << 20)), rules=commands.RulesOfFire()),
+        forget_ids=commands.forget_ids(at_most=10, keep_at_least_s=KEEP_IDS_S),
+    )
+    centre_ppm = dice.randint(-CLOCK_CENTRE_PPM, CLOCK_CENTRE_PPM)
+    # Four disks, from fast to slow. A fire step is a commit: on slower ones the smallest would not keep up (G-M4).
+    fsync_us = dice.choice(((50, 500), (500, 5 * MS), (4 * MS, 40 * MS), (15 * MS, 30 * MS)))
+    return Shape(
+        node_ids=node_ids, raft=raft, group=group, tick_us=dice.choice((50, 100)) * MS,
+        wheel_us=dice.choice((20, 50)) * MS, segment_bytes=dice.choice((4096, 16384, 65536)),
+        flush_every_us=dice.choice((SECOND // 5, 2 * SECOND, 60 * SECOND)),
+        fsync_us=fsync_us, wire_us=(100, dice.choice((300, 3 * MS, 20 * MS))),
+        length_us=round((dice.uniform(2.0, 7.0) if length_s is None else length_s) * SECOND),
+        clients=dice.choice((2, 4, 6)), think_us=dice.choice((30, 100, 200)) * MS,
+        delay_ms_max=dice.choice((300, 1500)), lease_s_max=dice.choice((1, 2)), partitions=dice.choice((1, 3)),
+        trouble=dice.choice((0.0, 0.5, 1.0, 1.0, 2.0)),
+        drift_ppm=tuple(centre_ppm + dice.choice((-1, 1, 0)) * CLOCK_SPREAD_PPM for _ in node_ids),
+    )

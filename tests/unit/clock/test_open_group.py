@@ -1,0 +1,70 @@
+"""The clock of a group that a node finds on its disk (M-22)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from queen_node import commands, config
+from queen_node.node import LIFE, Opened, open_group
+from queen_node.state.machine import Machine
+from queen_node.state.rocks import RocksEngine
+from queen_node.state.store import Store
+from raft.clock import read_clocks
+from raft.disk import FileDisk
+from raft.group import RaftGroup
+from raft.messages import Entry, EntryKind, HardState
+from raft.wal import GroupWrite, Wal
+from tests.support.fake_disk import FakeDisk
+from tests.support.memory_engine import MemoryEngine
+from tests.unit.group.driver import SECOND_US, START_US, HandClock
+
+DIRECTORY = Path("log")
+HOUR_S = 3600
+
+
+def found(disk: FakeDisk, clocks: HandClock) -> RaftGroup:
+    """The group as a new process finds it, with a store that has nothing of it."""
+    wal, recovered = Wal.open(DIRECTORY, disk.copy())
+    machine = Machine(Store(MemoryEngine(), life=LIFE))
+    opened = Opened(wal, recovered, cast(FileDisk, disk), cast(RocksEngine, None), machine, is_new=False)
+    return open_group(opened, config.load({}), clocks)
+
+
+def test_a_group_that_was_quiet_for_an_hour_has_not_lost_the_hour() -> None:
+    """M-22: the clock goes on from when it was recorded, not from when the log was last written on.
+
+    An idle log names its clocks every 10 s and records no group's: counted from there, each restart of a quiet node
+    made all timers late by the time since its last write.
+    """
+    clocks, disk = HandClock(), FakeDisk()
+    wal, _ = Wal.open(DIRECTORY, disk)
+    entry = Entry(1, 1, EntryKind.BLANK, b"")
+    wal.write([GroupWrite(
+        LIFE, HardState(1, 1, 0), entries=(entry,), clock_us=START_US, clock_offset_us=START_US - 5 * SECOND_US)],
+        read_clocks(clocks))
+    clocks.since_boot_us += HOUR_S * SECOND_US
+    wal.mark(read_clocks(clocks))
+    group = found(disk, clocks)
+    assert group.clock.now_us() == START_US + HOUR_S * SECOND_US
+
+
+def test_the_last_stamp_is_that_of_the_log_and_not_only_of_the_state() -> None:
+    """M-21: replay must not be what moves the clock. With nothing else to go by it starts there."""
+    clocks, disk = HandClock(), FakeDisk()
+    wal, _ = Wal.open(DIRECTORY, disk)
+    stamp_us = START_US + 60 * SECOND_US
+    entries = (
+        Entry(1, 1, EntryKind.BLANK, b""),
+        Entry(1, 2, EntryKind.COMMANDS, commands.entry(START_US, [])),
+        Entry(1, 3, EntryKind.COMMANDS, commands.entry(stamp_us, [])),
+        Entry(2, 4, EntryKind.BLANK, b""),
+    )
+    wal.write([GroupWrite(LIFE, HardState(2, 1, 0), entries=entries)], read_clocks(clocks))
+    group = found(disk, clocks)
+    assert group.clock.estimate().is_weak
+    group.core.campaign()
+    while (pumped := group.pump()) is not None:
+        for write in pumped.writes:
+            group.written(write)
+    assert group.clock.offset_us is not None and group.clock.now_us() == stamp_us

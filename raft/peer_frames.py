@@ -1,8 +1,7 @@
 """What two nodes say to each other over a connection, and its CBOR form: one frame a websocket message.
 
 No behaviour belongs here. What a group's members say to each other (`messages`) travels inside as bytes, many of them
-in one frame: a frame costs 90 µs on both sides together whatever it holds, another message in it 1 (bench in
-`transport`).
+in one frame: a frame costs 140 µs on both sides together, another message in it 1 (figures in `transport`).
 
 A frame is small. A payload that may be large (a command, an append with a large entry, an answer, a chunk) is cut:
 its beginning goes ahead as parts, and the frame that it belongs to brings the end. So nobody decodes, or makes room

@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 PURE_RAFT = (
-    "core", "group", "leadership", "log", "messages", "peer_frames", "peer_outbox", "progress", "promises", "quorum",
-    "reads", "ready", "settings",
+    "core", "group", "leadership", "log", "messages", "peer_frames", "peer_handshake", "peer_outbox", "progress",
+    "promises", "quorum", "reads", "ready", "settings",
 )
 # What could tell two nodes, or two runs, apart: clocks, randomness, the machine, the loop.
 IMPURE = {

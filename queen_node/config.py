@@ -15,8 +15,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, cast
 
+from queen_node.peers import (
+    check_token,
+    listen_address,
+    open_port_warning,
+    own,
+    parse_address,
+    parse_cell_id,
+    parse_node_id,
+    parse_peers,
+)
+
 MiB = 1024 * 1024
 DOORS_MAX = 16
+CLUSTER_ELECTION_MS, CLUSTER_HEARTBEAT_MS = 1000, 100  # cluster.md 6
 
 
 class BadSetting(Exception):
@@ -74,6 +86,10 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def _parse_node_id(text: str) -> int:
+    return parse_node_id(text, socket.gethostname())
+
+
 def _parse_doors(text: str) -> int:
     return usual_doors() if text.lower() == "auto" else _whole_in(0, DOORS_MAX)(text)
 
@@ -103,6 +119,15 @@ def _text(env: str, default: str, meaning: str, secret: bool = False) -> str:
     return cast(str, _row(default, Row(env, str, meaning, secret=secret)))
 
 
+def _checked(env: str, check: Callable[[str], object], meaning: str, secret: bool = False) -> str:
+    """A text that is kept as it is, once `check` has not raised."""
+    def parse(text: str) -> str:
+        check(text)
+        return text
+
+    return cast(str, _row("", Row(env, parse, meaning, secret=secret)))
+
+
 def _word(env: str, default: str, words: tuple[str, ...], meaning: str) -> str:
     return cast(str, _row(default, Row(env, _one_of(*words), meaning)))
 
@@ -122,7 +147,7 @@ class Settings:
     port: int = _whole("PORT", 6632, "client HTTP port; 0 takes a free one", 0, 65535)
     bind_address: str = _text("QUEEN_BIND_ADDR", "0.0.0.0", "address the client port binds")
     server_id: str = _text("QUEEN_SERVER_ID", "", "name in logs and status; else the host name, else random")
-    cell_id: str = _text("QUEEN_CELL_ID", "", "the cluster's name; else a hash of the membership")
+    cell_id: str = _checked("QUEEN_CELL_ID", parse_cell_id, "the cluster's name; else a hash")
     max_body_bytes: int = _whole("QUEEN_MAX_BODY_BYTES", 64 * MiB, "a larger request body is 413")
     log_level: str = _word("LOG_LEVEL", "info", _LEVELS, "least level of a log line")
     log_json: bool = _switch("QUEEN_LOG_JSON", False, "one JSON object a line")
@@ -183,11 +208,11 @@ class Settings:
 
     # --- one node (config.md 5)
     raft_dir: str = _text("QUEEN_RAFT_DIR", "/var/lib/queen/raft", "data directory, never shared")
-    replicator: str = _word("QUEEN_RAFT_REPLICATOR", "local", ("local", "openraft", "raft"), "only local is built")
-    node_id: int = _whole("QUEEN_RAFT_NODE_ID", 1, "id of this node", 1, 65_535)
-    raft_peers: str = _text("QUEEN_RAFT_PEERS", "", "members at the first boot; not built: stops the boot")
-    raft_listen: str = _text("QUEEN_RAFT_LISTEN", "", "raft listener; unused on a single node")
-    raft_token: str = _text("QUEEN_RAFT_TOKEN", "", "shared secret of every raft call", secret=True)
+    replicator: str = _word("QUEEN_RAFT_REPLICATOR", "local", ("local", "openraft", "raft"), "local: a single node")
+    node_id: int = _row(1, Row("QUEEN_RAFT_NODE_ID", _parse_node_id, "id of this node, or ordinal"))
+    raft_peers: str = _checked("QUEEN_RAFT_PEERS", parse_peers, "id=raft/http,...: members at first boot")
+    raft_listen: str = _checked("QUEEN_RAFT_LISTEN", parse_address, "host:port for peers; else own raft port")
+    raft_token: str = _checked("QUEEN_RAFT_TOKEN", check_token, "secret of every raft call", secret=True)
     raft_join: bool = _switch("QUEEN_RAFT_JOIN", False, "wait to be added; not built: stops the boot")
     raft_force_recover: str = _text("QUEEN_RAFT_FORCE_RECOVER", "", "become the only voter; not built: stops the boot")
     raft_apply_skip: str = _text("QUEEN_RAFT_APPLY_SKIP", "", "[g<group>/]<index>:<digest> entries to step over")
@@ -289,7 +314,6 @@ _NOT_BUILT = {
     "tls_key": "this release speaks no TLS",
     "tls_ca": "this release speaks no TLS",
     "encryption_key": "this release encrypts nothing",
-    "raft_peers": "this release runs as a single node",
     "raft_join": "this release runs as a single node",
     "raft_force_recover": "this release runs as a single node",
     "test_apply_refuse_key": "this release has no key/value store",
@@ -331,6 +355,8 @@ def load(environ: Mapping[str, str]) -> Settings:
         values["server_id"] = socket.gethostname() or f"queen-{secrets.token_hex(4)}"
     if "doors" not in values:
         values["doors"] = usual_doors()
+    if values.get("raft_peers"):  # elections over a network take longer than those of a lone voter
+        values = {"election_ms": CLUSTER_ELECTION_MS, "heartbeat_ms": CLUSTER_HEARTBEAT_MS} | values
     if (level := _given(environ, "RUST_LOG").lower()) in _LEVELS:
         values["log_level"] = level  # the second wins; its longer filters mean nothing here
     settings = Settings(**values)
@@ -357,8 +383,13 @@ def _check(settings: Settings) -> None:
     for attribute, reason in _NOT_BUILT.items():
         if getattr(settings, attribute):
             raise BadSetting(rows()[attribute].env, f"not supported yet: {reason}. Unset it")
-    if settings.replicator != "local":
-        raise BadSetting("QUEEN_RAFT_REPLICATOR", "not supported yet: this release runs as a single node (local)")
+    if settings.raft_peers:
+        if settings.replicator == "local":  # CL-5: not a cluster of one node in silence
+            raise BadSetting("QUEEN_RAFT_PEERS", "is set, but QUEEN_RAFT_REPLICATOR says that this is a single node")
+        try:
+            own(parse_peers(settings.raft_peers), settings.node_id)
+        except ValueError as error:
+            raise BadSetting("QUEEN_RAFT_PEERS", f"{error} (QUEEN_RAFT_NODE_ID)") from error
     for low, high in (
         ("fire_backoff_min_ms", "fire_backoff_max_ms"),
         ("disk_low_percent", "disk_high_percent"),
@@ -382,6 +413,9 @@ def warnings(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     table = rows()
     if idle := [env for attribute in _NO_EFFECT_YET if _given(environ, env := table[attribute].env)]:
         lines.append(f"{', '.join(idle)}: accepted, without effect in this release")
+    if settings.raft_peers:
+        address = listen_address(settings.raft_listen, parse_peers(settings.raft_peers), settings.node_id)
+        lines += [line for line in [open_port_warning(address, settings.raft_token)] if line is not None]
     if settings.test_hooks:
         lines.append("QUEEN_TEST_HOOKS is on: this node may be made to fail on purpose")
     return lines

@@ -378,6 +378,8 @@ async def run_node(environ: Mapping[str, str], settings: config.Settings) -> boo
     for line in config.warnings(settings, environ):
         log.warning(line)
     log.info("settings", **{name: value for name, value in config.effective(settings) if value})
+    if settings.replicator != "local":  # never a single node in silence (CL-5)
+        raise CannotStart("QUEEN_RAFT_REPLICATOR: not supported yet: this release runs as a single node (local)")
     listener = unbound(settings.bind_address)
     # First of all: a door needs as long to start as this node needs to open its store.
     children = DoorChildren(settings.doors, listener, environ) if settings.doors else None

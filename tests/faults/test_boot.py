@@ -35,7 +35,7 @@ def refusal(node: NodeProcess) -> str:
     ("PORT", "http"), ("PORT", "70000"), ("QUEEN_LOG_JSON", "perhaps"), ("QUEEN_RAFT_TIMER_TICK_MS", "-1"),
     ("QUEEN_KV_WRITE_RATE", "fast"), ("QUEEN_CONSUME_FAST", "1"), ("JWT_ENABLED", "true"),
     ("QUEEN_TENANCY_HEADER", "true"), ("QUEEN_ENCRYPTION_KEY", "00" * 32), ("QUEEN_TEST_FSYNC_DELAY_MS", "5"),
-    ("QUEEN_TEST_CRASH_AT", "wal.after_write"), ("QUEEN_RAFT_PEERS", "2=h:1/h:2"),
+    ("QUEEN_TEST_CRASH_AT", "wal.after_write"), ("QUEEN_RAFT_PEERS", "2=h:1/h:2"), ("QUEEN_RAFT_REPLICATOR", "raft"),
 ])
 def test_a_bad_value_is_named(node: NodeProcess, name: str, value: str) -> None:
     """README 24, config.md 10: what is wrong, unsafe or not built stops the boot and names the variable."""

@@ -19,6 +19,7 @@ from queen_node import commands
 from queen_node.crash_points import Reached
 from queen_node.state.machine import Answer, Application, Machine
 from queen_node.state.store import StoreBusy
+from raft.group import offset_of
 from raft.invariants import InvariantBroken
 from raft.messages import Entry, EntryKind
 
@@ -61,6 +62,17 @@ def parse_skips(text: str, life: int) -> dict[int, str]:
     return skips
 
 
+def begin(machine: Machine, entry: Entry) -> Application:
+    """Decode an entry of any kind. Raises UnknownEntry (CL-29)."""
+    if entry.kind is EntryKind.COMMANDS:
+        return machine.begin(index=entry.index, term=entry.term, data=entry.data)
+    if entry.kind is EntryKind.BLANK:
+        offset_us = offset_of(entry.data)
+        offset = None if offset_us is None else (entry.term, offset_us)
+        return machine.begin_bare(index=entry.index, term=entry.term, offset=offset)
+    return machine.begin_bare(index=entry.index, term=entry.term, configuration=entry.data)
+
+
 class Applier:
     """Applies the entries of one group. slow_command_ms: longer ones are logged and counted."""
 
@@ -75,9 +87,8 @@ class Applier:
 
     async def apply(self, entry: Entry) -> tuple[Application, Results]:
         """Apply one entry. Raises Poisoned; InvariantBroken goes through, it ends the process."""
-        data = entry.data if entry.kind is EntryKind.COMMANDS else b""
         try:
-            application = self._machine.begin(index=entry.index, term=entry.term, data=data)
+            application = begin(self._machine, entry)
             results = await self._apply_commands(application)
         except (InvariantBroken, trio.Cancelled):
             raise

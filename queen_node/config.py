@@ -323,11 +323,11 @@ _NOT_BUILT = {
 
 # Attributes that a later release reads: whoever sets one should know that it does nothing yet.
 _NO_EFFECT_YET = (
-    "cell_id", "raft_listen", "raft_token", "promote_max_lag", "cluster_version_ms", "ready_lag_entries",
-    "fwd_inflight", "hold_ms", "max_tenants", "request_id_window_s", "purge_hold_s", "log_cache_mb", "log_budget_mb",
+    "promote_max_lag", "cluster_version_ms", "ready_lag_entries",
+    "fwd_inflight", "hold_ms", "max_tenants", "request_id_window_s", "purge_hold_s", "log_cache_mb",
     "scrub_every_s", "scrub_rows_per_s", "admit_forward_hold_ms", "retention_interval_ms", "retention_batch",
     "retention_scan_per_s", "partition_cleanup_days", "partition_cleanup", "trace_retention_s", "metrics_flush_ms",
-    "election_ms", "heartbeat_ms", "kv_trusted_proxy", "kv_read_rate", "kv_read_burst",
+    "kv_trusted_proxy", "kv_read_rate", "kv_read_burst",
     "jwt_algorithm", "jwt_secret", "jwt_public_key", "jwt_jwks_url", "jwt_jwks_refresh_s", "jwt_jwks_timeout_ms",
     "jwt_issuer", "jwt_audience", "jwt_clock_skew_s", "jwt_skip_paths", "jwt_roles_claim", "jwt_roles_array_claim",
     "jwt_role_admin", "jwt_role_read_write", "jwt_role_read_only", "jwt_role_write_only",

@@ -25,6 +25,7 @@ from queen_node.reads import Reads
 from queen_node.state import consume, push, timers
 from queen_node.state.machine import REPEATED, Answer, Application, Machine
 from queen_node.state.step import Tally
+from raft.core import Role
 from raft.group import RaftGroup
 
 ENTRIES_UNWRITTEN_MAX = 1  # while one write is under way the next batch gathers: more would only make entries smaller
@@ -162,6 +163,14 @@ class Group:
     def due(self) -> None:
         """The wheel says that a deadline may have passed."""
         self._fire_wanted = True
+
+    def hand_over(self, max_silent_ticks: int) -> None:
+        """Let another voter lead, if this one does (CL-54). What is proposed meanwhile waits for whoever it is."""
+        core = self.raft.core
+        if core.role is Role.LEADER and not core.transfer_target:
+            successor = core.best_successor(max_silent_ticks)
+            if successor:
+                core.transfer_leadership(successor)
 
     def let_pops_go(self) -> None:
         """Answer every pop of this node's clients that waits empty."""

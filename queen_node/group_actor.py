@@ -66,8 +66,23 @@ class Heard:
     said: Message | PeerCall
 
 
+@dataclass(frozen=True, slots=True)
+class HeardClock:
+    """A node's BOOTTIME when it said so, a moment ago (M-21)."""
+
+    node: int
+    boottime_us: int
+
+
 class Tick:
     """Raft's unit of time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """The node stops: somebody else should lead, who answered within so many ticks (CL-54)."""
+
+    max_silent_ticks: int
 
 
 class LetPopsGo:
@@ -84,7 +99,8 @@ class Alarm:
 
 DUE, ALARM, LET_POPS_GO, TICK = Due(), Alarm(), LetPopsGo(), Tick()
 Event = (
-    tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Heard | Tick | Due | Alarm | LetPopsGo
+    tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Heard | HeardClock | Tick | Due | Alarm
+    | LetPopsGo | HandOver
 )
 
 
@@ -118,6 +134,10 @@ class Alone:
     def tell(self, node: int, call: PeerCall) -> None:
         """The same."""
         must(False, "a call to nobody", node=node)
+
+
+def _nobody_is_behind(node: int, index: int) -> None:
+    must(False, "nobody is behind a lone voter", node=node, index=index)
 
 
 class Debt:
@@ -158,13 +178,16 @@ class GroupActor:
     def __init__(
         self, group: Group, applier: Applier, log_sink: LogSink, *, arm: Callable[[int | None], None],
         count: Callable[[Tally], None], debt: Debt, inbox_bound: int, peers: Peers | None = None,
+        supply: Callable[[int, int], None] | None = None,
     ) -> None:
+        """peers: None: there are none. supply: sends a member, by (node, index), what is no longer in memory."""
         self.group = group
         self.inbox: Inbox[Event] = Inbox(inbox_bound)
         self.debt = debt
         self.poison: Poison | None = None
         self._applier, self._log_sink, self._arm, self._count = applier, log_sink, arm, count
-        self._peers = peers or Alone()
+        self.peers = peers or Alone()
+        self._supply = supply or _nobody_is_behind
         self._armed_us: int | None = -1
         self._alarm_scope = trio.CancelScope()
         self._leading = trio.Event()
@@ -209,8 +232,12 @@ class GroupActor:
                     group.hear(node, said, now_us)
                 else:
                     group.raft.step(said)
+            case HeardClock(node, boottime_us):
+                group.raft.hear_boottime(node, boottime_us)
             case Tick():
                 group.raft.core.tick()
+            case HandOver(max_silent_ticks):
+                group.hand_over(max_silent_ticks)
             case PendingRead():
                 group.read(event)
             case Due():
@@ -247,7 +274,9 @@ class GroupActor:
                     self.refuse_everything()
                     return
             if pumped.send:
-                self._peers.send(pumped.send)
+                self.peers.send(pumped.send)
+            for peer, next_index in pumped.left_behind:
+                self._supply(peer, next_index)
             for request, index in pumped.reads:
                 group.read_confirmed(request, index)
             if pumped.to_apply:
@@ -258,7 +287,7 @@ class GroupActor:
             if not self._leading.is_set() and raft.may_propose:
                 self._leading.set()
         for node, call in group.outgoing:
-            self._peers.tell(node, call)
+            self.peers.tell(node, call)
         group.outgoing.clear()
         self._set_alarm(now_s, now_us)
         self._arm_wheel()

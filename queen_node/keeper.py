@@ -35,6 +35,7 @@ class Keeper:
     ) -> None:
         """tell_gates: hears the gates when one of them has changed."""
         self.gates = OPEN
+        self.used_percent = 0.0  # of the data directory's volume
         self.durable_index: dict[int, int] = {life: machine.applied_index for life, machine in machines.items()}
         self._engine, self._machines, self._debt = engine, machines, debt
         self._release, self._reached = release, reached
@@ -80,7 +81,7 @@ class Keeper:
     async def _watch_disk(self) -> None:
         directory = self._directory
         while True:
-            percent = await trio.to_thread.run_sync(used_percent, directory)
+            percent = self.used_percent = await trio.to_thread.run_sync(used_percent, directory)
             for step in self._gate.look(percent):
                 if step is Step.CLOSED:
                     log.error(

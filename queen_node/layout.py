@@ -22,11 +22,14 @@ class CannotStart(Exception):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The file's content. `directory_id`: random, made with the directory; a copy of it is a second node's."""
+    """The file's content. `directory_id`: random, made with the directory; a copy of it is a second node's. founders:
+    ids of the first voters of the node's groups; cluster_id: of those it speaks to (CL-4, CL-106)."""
 
     version: int
     node_id: int
     directory_id: str
+    founders: tuple[int, ...]
+    cluster_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,17 @@ class Places:
         return self.directory / LAYOUT_FILE
 
 
-def open_layout(places: Places, *, node_id: int) -> tuple[Layout, bool]:
-    """Read the layout, or write it if the directory is new; and whether it was. Raises CannotStart."""
+def open_layout(
+    places: Places, *, node_id: int, founders: tuple[int, ...] = (), cluster_id: str = "",
+) -> tuple[Layout, bool]:
+    """Read the layout, or write it if the directory is new; and whether it was. Raises CannotStart.
+
+    founders: without any the node is alone.
+    """
     try:
         raw = places.layout.read_bytes()
     except FileNotFoundError:
-        return _found_directory(places, node_id), True
+        return _found_directory(places, node_id, founders or (node_id,), cluster_id), True
     except OSError as error:
         raise CannotStart(f"{places.layout}: {error.strerror}") from error
     try:
@@ -74,11 +82,11 @@ def open_layout(places: Places, *, node_id: int) -> tuple[Layout, bool]:
     return layout, False
 
 
-def _found_directory(places: Places, node_id: int) -> Layout:
+def _found_directory(places: Places, node_id: int, founders: tuple[int, ...], cluster_id: str) -> Layout:
     for part in (places.log, places.store):
         if part.is_dir() and any(part.iterdir()):
             raise CannotStart(f"{places.layout}: missing, though {part} holds data; restore the file")
-    layout = Layout(LAYOUT_VERSION, node_id, secrets.token_hex(16))
+    layout = Layout(LAYOUT_VERSION, node_id, secrets.token_hex(16), founders, cluster_id)
     try:
         places.directory.mkdir(parents=True, exist_ok=True)
         for part in (places.log, places.store):

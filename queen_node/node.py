@@ -28,23 +28,27 @@ from queen_node.doorway.link import DoorLink
 from queen_node.doorway.report import Sums
 from queen_node.figures import Figures
 from queen_node.group import Group, GroupSettings
-from queen_node.group_actor import DUE, LET_POPS_GO, Debt, GroupActor
+from queen_node.group_actor import DUE, LET_POPS_GO, Debt, GroupActor, HandOver
 from queen_node.http.handlers.operations import ApplyFailure, Groups, Health
 from queen_node.http.server import Server, bind, limits_from, take_descriptors, unbound
 from queen_node.keeper import Keeper
-from queen_node.layout import CannotStart, Places, open_layout
+from queen_node.layout import CannotStart, Layout, Places, open_layout
 from queen_node.metrics import Metrics
 from queen_node.observability import LoopWatch
+from queen_node.peering import Peering
+from queen_node.peers import cluster_id, parse_peers
 from queen_node.pipeline import Pipeline
 from queen_node.state.machine import Machine
 from queen_node.state.rocks import RocksEngine, StoreDamaged
 from queen_node.state.store import Store
 from queen_node.timer_wheel import TimerWheel, run_wheel
 from raft.clock import GroupClock, ShiftedWallTime, SystemTime, TimeSource, estimate_after_restart, read_clocks
-from raft.core import Core
+from raft.configurations import decode_configuration
+from raft.core import Core, Role
 from raft.disk import FileDisk
 from raft.forgetful_disk import ForgetfulDisk, forget_notes
 from raft.group import RaftGroup
+from raft.laggards import supply
 from raft.log import Log
 from raft.log_writer import LogWriter
 from raft.messages import Entry, HardState
@@ -55,7 +59,11 @@ from raft.wal_hand import ProcessHand
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
+SUCCESSOR_HEARD_MS = 1000  # it answered within (CL-54)
+HAND_OVER_S, HAND_OVER_STEP_S = 3.0, 0.1
 LIFE = 1  # of the default tenant's group
+# Of a majority's silence: a leader proposes nothing; it lets somebody else lead (CL-52, CL-53).
+LEADER_HOLDS_MS, LEADER_DEAF_MS = 1500, 3000
 REPLAY_READ_BYTES = 4 << 20
 PORT_PATIENCE_S = 5.0  # a door of a node that was killed holds the port until it has noticed
 IDLE_TICK_MS = 50  # of a wheel that only serves the forgetting of ids, when timers are switched off
@@ -71,12 +79,16 @@ class Opened:
     engine: RocksEngine
     machine: Machine
     is_new: bool  # nothing was here before
+    layout: Layout
 
 
 def open_data(settings: config.Settings) -> Opened:
     """Open the data directory. Raises CannotStart: one line that names what is wrong (CL-124)."""
     places = Places(Path(settings.raft_dir))
-    layout, is_new = open_layout(places, node_id=settings.node_id)
+    members = parse_peers(settings.raft_peers) if settings.raft_peers else ()
+    layout, is_new = open_layout(
+        places, node_id=settings.node_id, founders=tuple(member.node_id for member in members),
+        cluster_id=cluster_id(settings.cell_id, members).decode())
     disk = ForgetfulDisk() if settings.test_drop_unsynced else FileDisk()
     try:
         if not settings.test_drop_unsynced:
@@ -93,7 +105,7 @@ def open_data(settings: config.Settings) -> Opened:
     if recovered.torn is not None:
         log.info("torn tail of the log cut", tail=str(recovered.torn))
     _check_agreement(places, recovered, machine)
-    return Opened(wal, recovered, disk, engine, machine, is_new)
+    return Opened(wal, recovered, disk, engine, machine, is_new, layout)
 
 
 def _check_agreement(places: Places, recovered: Recovered, machine: Machine) -> None:
@@ -112,7 +124,7 @@ def _check_agreement(places: Places, recovered: Recovered, machine: Machine) -> 
 
 
 def open_group(opened: Opened, settings: config.Settings, source: TimeSource) -> RaftGroup:
-    """The tenant's group as the disk has it, a lone voter."""
+    """The tenant's group as the disk has it."""
     group = opened.recovered.groups.get(LIFE)
     meta = opened.machine.store.meta
     if group is None:
@@ -126,11 +138,23 @@ def open_group(opened: Opened, settings: config.Settings, source: TimeSource) ->
         estimate = estimate_after_restart(
             group.clock_us, group.clock_offset_us, group.reading, read_clocks(source))
         clock = GroupClock(source, estimate, meta.stamp_us)
+    configuration = (
+        decode_configuration(meta.configuration) if meta.configuration else Configuration(opened.layout.founders))
     core = Core(
-        node_id=settings.node_id, configuration=Configuration((settings.node_id,)), log=log_tail, hard_state=hard_state,
-        applied_index=meta.applied_index, settings=RaftSettings(), random=random.Random(settings.node_id),
+        node_id=settings.node_id, configuration=configuration, log=log_tail, hard_state=hard_state,
+        applied_index=meta.applied_index, settings=raft_settings(settings), random=random.Random(),
     )
-    return RaftGroup(life=LIFE, core=core, clock=clock, stamp_of=commands.stamp_of)
+    return RaftGroup(
+        life=LIFE, core=core, clock=clock, stamp_of=commands.stamp_of, offset=(meta.offset_term, meta.offset_us))
+
+
+def raft_settings(settings: config.Settings) -> RaftSettings:
+    """In ticks of a heartbeat (cluster.md 6)."""
+    def ticks(milliseconds: int) -> int:
+        return max(2, -(-milliseconds // settings.heartbeat_ms))
+
+    election_ticks = ticks(settings.election_ms)
+    return RaftSettings(election_ticks=election_ticks, quorum_ticks=max(election_ticks, ticks(LEADER_DEAF_MS)))
 
 
 def _tail(wal: Wal, applied_index: int, last_index: int) -> list[Entry]:
@@ -145,6 +169,7 @@ def group_settings(settings: config.Settings) -> GroupSettings:
     return GroupSettings(
         batch_max_commands=settings.batch_max_commands,
         batch_max_bytes=settings.batch_max_bytes,
+        hold_ticks=-(-LEADER_HOLDS_MS // settings.heartbeat_ms),
         firing=settings.timer_tick_ms > 0,
         fire=commands.fire(
             at_most=settings.timer_fire_batch, max_bytes=settings.timer_fire_max_bytes,
@@ -199,7 +224,7 @@ class Node:
         self.actor = GroupActor(
             Group(raft_group, opened.machine, group_settings(settings)), self._applier, self._log_writer,
             arm=lambda at_us: self._wheel.arm(LIFE, at_us), count=self._figures.count, debt=debt,
-            inbox_bound=settings.command_queue_depth)
+            inbox_bound=settings.command_queue_depth, supply=self._supply)
         self._keeper = Keeper(
             opened.engine, {LIFE: opened.machine}, debt, release=self._release, reached=self._reached,
             directory=Path(settings.raft_dir), gate=DiskGate(settings.disk_high_percent, settings.disk_low_percent),
@@ -210,7 +235,20 @@ class Node:
             self.actor, self.metrics, admit_max_bytes=settings.admit_max_mb << 20,
             admit_hold_s=settings.admit_hold_ms / 1000, margin_s=settings.pop_reply_margin_ms / 1000,
             gates=lambda: self._keeper.gates, jitter=random.random)
+        self._lost: set[int] = set()  # members that only a snapshot could bring back; told once
+        self._peering = self._join_peers(opened) if len(opened.layout.founders) > 1 else None
         self._failure: str | None = None  # why this node has stopped its work (CL-126)
+
+    def _join_peers(self, opened: Opened) -> Peering:
+        """What connects this node with the others of its cluster. Raises CannotStart."""
+        settings, layout = self.settings, opened.layout
+        if not settings.raft_peers:
+            raise CannotStart(f"QUEEN_RAFT_PEERS: needed, the data belongs to a cluster of the nodes {layout.founders}")
+        opened.wal.keep_for_laggards(settings.log_budget_mb << 20)
+        peering = self.actor.peers = Peering(
+            settings, layout, life=LIFE, inbox=self.actor.inbox, source=self._source,
+            disk_used_percent=lambda: round(self._keeper.used_percent))
+        return peering
 
     async def run(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until SIGTERM or SIGINT, or until cancelled. Starts with the port in use."""
@@ -228,7 +266,11 @@ class Node:
                     actors.start_soon(self._turn_wheel)
                     actors.start_soon(self._keep)
                     actors.start_soon(LoopWatch(self.metrics).run)
+                    if self._peering is not None:
+                        await self._listen_to_peers(self._peering, actors)
                     await self._serve(doors, port, task_status)
+                    if self._peering is not None:
+                        await self._peering.close()
                     actors.cancel_scope.cancel()
                 if self._failure is None:
                     await self._make_durable()
@@ -236,6 +278,12 @@ class Node:
         finally:
             self._close_store()
         log.info("stopped")
+
+    async def _listen_to_peers(self, peering: Peering, actors: trio.Nursery) -> None:
+        try:
+            await actors.start(peering.run)
+        except OSError as error:
+            raise CannotStart(f"QUEEN_RAFT_LISTEN: {peering.listen}: {error.strerror}") from error
 
     async def _bind(self) -> int:
         """Listen on the client port; which it is."""
@@ -291,9 +339,25 @@ class Node:
                 async def drain_on_signal() -> None:
                     async for number in signals:
                         log.info("stopping", signal=signal.Signals(number).name)
+                        await self._hand_over()
                         doors.drain()
 
                 serving.start_soon(drain_on_signal)
+
+    async def _hand_over(self) -> None:
+        """Let somebody else lead before this node goes (CL-54); go on shutting down either way."""
+        silent_ticks_max = -(-SUCCESSOR_HEARD_MS // self.settings.heartbeat_ms)
+        core = self.actor.group.raft.core
+        with trio.move_on_after(HAND_OVER_S):
+            while self._peering is not None and core.role is Role.LEADER:
+                self.actor.inbox.put(HandOver(silent_ticks_max))
+                await trio.sleep(HAND_OVER_STEP_S)
+
+    def _supply(self, node: int, index: int) -> None:
+        """Send a member what it needs and this node has only on disk."""
+        if not supply(self.actor.group.raft, self._log_writer.wal, node, index) and node not in self._lost:
+            self._lost.add(node)
+            log.error("a member is further behind than this node's log reaches: it must be replaced", node=node)
 
     async def _write_log(self) -> None:
         try:
@@ -344,16 +408,19 @@ class Node:
         core = actor.group.raft.core
         poison, stopped = actor.poison, self._failure is not None
         leads = actor.group.raft.may_propose and poison is None and not stopped
+        follows = core.leader not in (0, core.node_id)
         replayed = core.applied_index >= self.replay_until
+        silent_ms = core.quorum_silent_ticks() * self.settings.heartbeat_ms if core.role is Role.LEADER else 0
         failure = None
         if poison is not None:
             failure = ApplyFailure(
                 "deterministic" if poison.digest else "node-local", poison.log_index, poison.term, poison.digest,
                 poison.command, None, poison.error)
         return Health(
-            role="stopped" if stopped else "leader" if leads else "candidate", leader_known=leads, leads_others=False,
-            term=core.term, applied=core.applied_index, commit=core.commit_index, lag_ms=0,
-            quorum_ack_ms=0 if leads else None, storage_ready=replayed, cluster_version=1, kinds=len(commands.Kind),
+            role="stopped" if stopped else "leader" if leads else "follower" if follows else "candidate",
+            leader_known=leads or follows, leads_others=False, term=core.term, applied=core.applied_index,
+            commit=core.commit_index, lag_ms=0, quorum_ack_ms=silent_ms if leads or follows else None,
+            storage_ready=replayed, cluster_version=1, kinds=len(commands.Kind),
             groups=Groups(
                 hosted=1, leading=int(leads), quiet=0, behind=int(not replayed), failed=(LIFE,) if poison else ()),
             failure=failure, skipped=tuple(self._applier.skipped))
@@ -378,8 +445,8 @@ async def run_node(environ: Mapping[str, str], settings: config.Settings) -> boo
     for line in config.warnings(settings, environ):
         log.warning(line)
     log.info("settings", **{name: value for name, value in config.effective(settings) if value})
-    if settings.replicator != "local":  # never a single node in silence (CL-5)
-        raise CannotStart("QUEEN_RAFT_REPLICATOR: not supported yet: this release runs as a single node (local)")
+    if settings.replicator != "local" and not settings.raft_peers:  # never a single node in silence (CL-5)
+        raise CannotStart("QUEEN_RAFT_PEERS: needed, QUEEN_RAFT_REPLICATOR says that this node is one of a cluster")
     listener = unbound(settings.bind_address)
     # First of all: a door needs as long to start as this node needs to open its store.
     children = DoorChildren(settings.doors, listener, environ) if settings.doors else None

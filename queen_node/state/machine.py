@@ -48,7 +48,9 @@ class UnknownEntry(Exception):
 class Application:
     """An entry on its way into the store, one command at a time, so that the loop can breathe in between (M-50)."""
 
-    __slots__ = ("_next", "_outcomes", "commands", "index", "repeats", "requests", "step", "term")
+    __slots__ = (
+        "_next", "_outcomes", "commands", "configuration", "index", "offset", "repeats", "requests", "step", "term",
+    )
 
     def __init__(
         self, step: Step, commands: list[Command], *, index: int, term: int, outcomes: Outcomes | None = None,
@@ -59,6 +61,8 @@ class Application:
         self.step, self.commands, self.index, self.term = step, commands, index, term
         self.repeats = repeats
         self.requests: list[bytes] = []  # applied by this entry, as far as they are to be remembered
+        self.offset: tuple[int, int] | None = None  # see Store.commit
+        self.configuration: bytes | None = None
         self._outcomes = outcomes
         self._next = 0
 
@@ -126,6 +130,14 @@ class Machine:
             return Application(step, commands, index=index, term=term)
         return Application(step, commands, index=index, term=term, outcomes=self.outcomes, repeats=more[0])
 
+    def begin_bare(
+        self, *, index: int, term: int, offset: tuple[int, int] | None = None, configuration: bytes | None = None,
+    ) -> Application:
+        """An entry of Raft's own: one that opens a term, with (term, clock offset), or one that names the members."""
+        application = self.begin(index=index, term=term, data=b"")
+        application.offset, application.configuration = offset, configuration
+        return application
+
     def discard(self) -> None:
         """Take back what the entry that is being applied has changed."""
         self.store.discard()
@@ -134,7 +146,9 @@ class Machine:
     def commit(self, application: Application) -> None:
         """Write the entry's batch. Raises StoreBusy: nothing was written, call again (M-4)."""
         application.remember_requests()
-        self.store.commit(index=application.index, term=application.term, stamp_us=application.step.now_us)
+        self.store.commit(
+            index=application.index, term=application.term, stamp_us=application.step.now_us,
+            offset=application.offset, configuration=application.configuration)
 
     def apply_entry(self, *, index: int, term: int, data: bytes) -> list[tuple[bytes, int, Answer]]:
         """Apply a whole entry at once: for replay and for tests."""

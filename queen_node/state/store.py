@@ -72,6 +72,9 @@ class Meta(msgspec.Struct, array_like=True):
     applied_term: int = 0
     stamp_us: int = 0  # of the last entry: apply takes max(stamp, last) (M-20)
     digest: bytes = b""  # M-81
+    offset_term: int = 0  # with `offset_us`: of the group clock, from the entry that opened the last term (M-20)
+    offset_us: int = 0
+    configuration: bytes = b""  # the last one named by an entry; empty: the founding one still rules
 
 
 class Store:
@@ -199,8 +202,14 @@ class Store:
         """Rows that the open batch writes so far."""
         return len(self._batch) + len(self._changed_rows)
 
-    def commit(self, *, index: int, term: int, stamp_us: int) -> None:
-        """Write the batch of the entry at `index`, the applied index in it. Raises StoreBusy; call again then (M-4)."""
+    def commit(
+        self, *, index: int, term: int, stamp_us: int, offset: tuple[int, int] | None = None,
+        configuration: bytes | None = None,
+    ) -> None:
+        """Write the batch of the entry at `index`, the applied index in it. Raises StoreBusy; call again then (M-4).
+
+        offset, configuration: what the entry says of these; None: nothing.
+        """
         meta = self.meta
         must(index == meta.applied_index + 1, "applied out of order", index=index, applied=meta.applied_index)
         must(stamp_us >= meta.stamp_us, "the group clock ran backwards", stamp=stamp_us, last=meta.stamp_us)
@@ -210,7 +219,10 @@ class Store:
         keys = sorted(self._batch)
         packed = msgspec.msgpack.encode((keys, list(map(self._batch.__getitem__, keys))))
         digest = hashlib.blake2b(meta.digest + packed, digest_size=16).digest()
-        new_meta = Meta(index, term, stamp_us, digest)
+        offset_term, offset_us = offset or (meta.offset_term, meta.offset_us)
+        new_meta = Meta(
+            index, term, stamp_us, digest, offset_term, offset_us,
+            meta.configuration if configuration is None else configuration)
         self._batch[META] = msgspec.msgpack.encode(new_meta)
         try:
             self.engine.write(self._prefix, self._batch)

@@ -133,7 +133,10 @@ class BelievesTheWallAfterReboot(GroupClock):
 class DigestsInOrderOfWriting(Store):
     """M-81: the digest takes the rows of a batch in the order in which they came to be written."""
 
-    def commit(self, *, index: int, term: int, stamp_us: int) -> None:
+    def commit(
+        self, *, index: int, term: int, stamp_us: int, offset: tuple[int, int] | None = None,
+        configuration: bytes | None = None,
+    ) -> None:
         self._encode_changed_rows()
         packed = msgspec.msgpack.encode(list(self._batch.items()))
         digest = hashlib.blake2b(self.meta.digest + packed, digest_size=16).digest()

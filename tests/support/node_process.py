@@ -119,10 +119,20 @@ class NodeProcess:
 
     def health_status(self) -> int | None:
         """Status of GET /health now; None when nobody answers."""
+        answer = self._ask_health()
+        return None if answer is None else answer[0]
+
+    def health_body(self) -> bytes:
+        """What GET /health says now; empty when nobody answers."""
+        answer = self._ask_health()
+        return b"" if answer is None else answer[1]
+
+    def _ask_health(self) -> tuple[int, bytes] | None:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=2.0)
         try:
             connection.request("GET", "/health")
-            return connection.getresponse().status
+            response = connection.getresponse()
+            return response.status, response.read()
         except (OSError, HTTPException):
             return None
         finally:

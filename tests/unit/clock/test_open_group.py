@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from queen_node import commands, config
+from queen_node.layout import LAYOUT_VERSION, Layout
 from queen_node.node import LIFE, Opened, open_group
 from queen_node.state.machine import Machine
 from queen_node.state.rocks import RocksEngine
@@ -27,7 +28,8 @@ def found(disk: FakeDisk, clocks: HandClock) -> RaftGroup:
     """The group as a new process finds it, with a store that has nothing of it."""
     wal, recovered = Wal.open(DIRECTORY, disk.copy())
     machine = Machine(Store(MemoryEngine(), life=LIFE))
-    opened = Opened(wal, recovered, cast(FileDisk, disk), cast(RocksEngine, None), machine, is_new=False)
+    opened = Opened(wal, recovered, cast(FileDisk, disk), cast(RocksEngine, None), machine, is_new=False,
+        layout=Layout(LAYOUT_VERSION, 1, "00" * 16, (1,), "cell"))
     return open_group(opened, config.load({}), clocks)
 
 

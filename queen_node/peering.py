@@ -1,0 +1,139 @@
+"""This node among its peers: what its group says goes out, what theirs say comes in, and Raft's ticks.
+
+Here: which word travels in which frame, and what becomes of a frame. Not here: connections (`raft.transport`), what the
+words mean (`raft.core`, `group`).
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Sequence
+
+import structlog
+import trio
+
+from queen_node import config, peer_calls
+from queen_node.group_actor import TICK, Event, Heard, HeardClock
+from queen_node.inbox import Inbox
+from queen_node.layout import Layout
+from queen_node.peer_calls import PeerCall
+from queen_node.peers import PeerLog, listen_address, parse_peers
+from raft import messages
+from raft.clock import TimeSource
+from raft.messages import Append, Message, NodeId
+from raft.peer_frames import Call, CallFrame, Frame, Hello, NodeFrame, RaftFrame
+from raft.peer_outbox import CONTROL_MESSAGE_MAX_BYTES
+from raft.transport import Peer, Transport
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+FORMAT = 1  # of what nodes say to each other and keep
+NODE_FRAME_EVERY_S = 0.1  # M-30
+LARGE_APPENDS_LAST_S = 1.0  # after a large append its followers go the same way, or they would overtake it
+
+class Peering:
+    """Implements `group_actor.Peers` for one group over the transport.
+
+    disk_used_percent: of this node's volume, now.
+    """
+
+    def __init__(
+        self, settings: config.Settings, layout: Layout, *, life: int, inbox: Inbox[Event], source: TimeSource,
+        disk_used_percent: Callable[[], int],
+    ) -> None:
+        members = parse_peers(settings.raft_peers)
+        self.listen = listen_address(settings.raft_listen, members, settings.node_id)
+        self._life, self._inbox, self._source = life, inbox, source
+        self._disk_used_percent = disk_used_percent
+        self._tick_s = settings.heartbeat_ms / 1000
+        self._process_number = secrets.randbits(62)
+        self._peers = {member.node_id: Peer(member.raft) for member in members if member.node_id != settings.node_id}
+        hello = Hello(
+            layout.cluster_id.encode(), settings.node_id, bytes.fromhex(layout.directory_id), source.boot_id,
+            self._process_number, FORMAT, FORMAT)
+        self._transport = Transport(
+            hello, settings.raft_token.encode(), take=self._take, observer=PeerLog(), random=random.Random())
+        self._transport.set_peers(self._peers)
+        self._large_until_s: dict[NodeId, float] = {}
+        self._ended = trio.Event()
+
+    async def run(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until `close`. Starts when it listens. Raises OSError."""
+        async with trio.open_nursery() as nursery:
+            port = await nursery.start(self._serve)
+            nursery.start_soon(self._tick)
+            nursery.start_soon(self._say_how_we_are)
+            task_status.started(port)
+
+    async def close(self) -> None:
+        """End the connections in order."""
+        self._transport.close()
+        await self._ended.wait()
+
+    # --- what the group says
+
+    def send(self, said: Sequence[Message]) -> None:
+        """See `group_actor.Peers`."""
+        for message in said:
+            data = messages.encode(message)
+            self._transport.send_message(
+                message.receiver, self._life, data, by_bulk=type(message) is Append and self._goes_by_bulk(
+                    message.receiver, len(data)))
+
+    def tell(self, node: int, call: PeerCall) -> None:
+        """See `group_actor.Peers`."""
+        self._transport.send_call(node, Call(0, 0, self._life, 0, peer_calls.encode(call)))
+
+    def _goes_by_bulk(self, peer: NodeId, size: int) -> bool:
+        now_s = trio.current_time()
+        if size > CONTROL_MESSAGE_MAX_BYTES:
+            self._large_until_s[peer] = now_s + LARGE_APPENDS_LAST_S
+            return True
+        return now_s < self._large_until_s.get(peer, 0.0)
+
+    # --- what comes in
+
+    def _take(self, peer: NodeId, frame: Frame) -> None:
+        put, life = self._inbox.put, self._life
+        match frame:
+            case RaftFrame(said):
+                for named_life, data in said:
+                    if named_life == life:
+                        self._hear(peer, data, messages.decode)
+            case CallFrame(calls):
+                for call in calls:
+                    if call.life == life:
+                        self._hear(peer, call.data, peer_calls.decode)
+            case NodeFrame():
+                put(HeardClock(peer, frame.boottime_us))
+
+    def _hear(self, peer: NodeId, data: bytes, decode: Callable[[bytes], Message | PeerCall]) -> None:
+        try:
+            said = decode(data)
+        except (messages.MalformedMessage, peer_calls.Malformed) as error:
+            log.warning("a peer says what no release of ours does", peer=peer, error=str(error))
+            return
+        self._inbox.put(Heard(peer, said))
+
+    # --- time
+
+    async def _serve(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
+        try:
+            await self._transport.run(self.listen, task_status)
+        finally:
+            self._ended.set()
+
+    async def _tick(self) -> None:
+        while True:
+            await trio.sleep(self._tick_s)
+            self._inbox.put(TICK)
+
+    async def _say_how_we_are(self) -> None:
+        while True:
+            frame = NodeFrame(
+                self._source.boottime_us(), self._source.boot_id, self._process_number, 0, 0,
+                self._disk_used_percent())
+            for peer in self._peers:
+                self._transport.send_node_frame(peer, frame)
+            await trio.sleep(NODE_FRAME_EVERY_S)

@@ -83,8 +83,11 @@ def _render_claim(messages: list[bytes], claim: Claim, queue: bytes, lease: byte
     shared = (
         b'"queue":%b,"partitionId":"%d","partition":%b,"leaseId":%b,"consumerGroup":%b,"deliveryAttempt":%d,"offset":'
     ) % (queue, claim.partition_id, _json(claim.partition.decode()), lease, group, claim.attempt)
+    last_us, created_at = -1, b""  # those of one push have one stamp
     for offset, stored in enumerate(claim.messages, claim.first_offset):
         created_at_us, message_id, transaction_id, payload, flags, trace_id, producer = unpack(stored)
+        if created_at_us != last_us:
+            last_us, created_at = created_at_us, millis_text_rounded_up(created_at_us).encode()
         messages.append(
             b'{"id":"%b","transactionId":%b,"traceId":%b,"data":%b,"producerSub":%b,"createdAt":"%b",%b%d}' % (
                 uuid_text(message_id).encode(),
@@ -92,7 +95,7 @@ def _render_claim(messages: list[bytes], claim: Claim, queue: bytes, lease: byte
                 b"null" if trace_id is None else b'"%b"' % uuid_text(trace_id).encode(),
                 payload if flags == PayloadFlag.JSON else _raw(payload),
                 b"null" if producer is None else _json(producer.decode()),
-                millis_text_rounded_up(created_at_us).encode(),
+                created_at,
                 shared,
                 offset,
             ))

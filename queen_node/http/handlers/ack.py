@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -99,7 +100,7 @@ class AckHandlers:
         group = group_name.encode() if group_name else QUEUE_MODE
         if len(group) > GROUP_BYTES_MAX:
             raise Refused(NAME_TOO_LONG, limit=GROUP_BYTES_MAX, got=len(group))
-        command = commands.ack(self._ids.request_id(), group, [_item(item) for item in acknowledgments])
+        command = commands.ack(self._ids.request_id(), group, _items(acknowledgments))
         try:
             raw = await self._broker.write(command, timeout_ms=self._timeout_ms)
         except Unavailable as error:
@@ -107,13 +108,25 @@ class AckHandlers:
         return Response(*render_ack(raw))
 
 
-def _item(item: Acknowledgment) -> AckItem:
-    """An item as it stands in the command."""
-    status = item.status
-    word = AckStatus.COMPLETED if status in _COMPLETED_WORDS else _OTHER_WORDS.get(status or "", AckStatus.FAILED)
-    error = item.error.encode()[:ERROR_BYTES_MAX] if item.error else None
-    lease_id = _lease_id(item.leaseId) if item.leaseId else b""
-    return item.transactionId.encode(), _partition_id(item.partitionId), int(word), lease_id, error
+def _items(acknowledgments: Sequence[Acknowledgment]) -> list[AckItem]:
+    """The items as they stand in the command. Nearly always they name one partition and one lease: each is read once.
+    """
+    lease_text, lease_id = None, b""
+    partition_text: str | int | None = None
+    partition_id = UNKNOWN_PARTITION
+    items: list[AckItem] = []
+    for item in acknowledgments:
+        if item.leaseId != lease_text:
+            lease_text = item.leaseId
+            lease_id = _lease_id(lease_text) if lease_text else b""
+        if item.partitionId != partition_text:
+            partition_text = item.partitionId
+            partition_id = _partition_id(partition_text)
+        status = item.status
+        word = AckStatus.COMPLETED if status in _COMPLETED_WORDS else _OTHER_WORDS.get(status or "", AckStatus.FAILED)
+        error = item.error.encode()[:ERROR_BYTES_MAX] if item.error else None
+        items.append((item.transactionId.encode(), partition_id, int(word), lease_id, error))
+    return items
 
 
 def _partition_id(value: str | int) -> int:

@@ -37,10 +37,11 @@ PushAnswer = list[Placed] | bytes  # or the name of the queue that takes no clea
 class _Tail:
     """Where a partition's next message goes, with the shared rows; looked up once a command."""
 
-    __slots__ = ("appended", "firsts", "id_stem", "message_stem", "partition", "queue", "window_us")
+    __slots__ = ("appended", "firsts", "id_stem", "known_ids", "message_stem", "partition", "queue", "window_us")
 
-    def __init__(self, queue: QueueRow, partition: PartitionRow) -> None:
+    def __init__(self, store: Store, queue: QueueRow, partition: PartitionRow) -> None:
         self.queue, self.partition = queue, partition
+        self.known_ids = store.known_ids.of(partition.partition_id)
         self.window_us = queue.options.dedup_window_seconds * SECOND_US
         self.id_stem, self.message_stem = dedup.id_stem(partition.partition_id), message_stem(partition.partition_id)
         # Ids of this command where the window is 0, which switches the check off (PU-51); elsewhere the store knows.
@@ -79,11 +80,12 @@ class Appender:
         tail = self._tails.get((queue_name, partition_name))
         if tail is None:
             tail = self._tails[queue_name, partition_name] = _Tail(
-                *destination(self._step, queue_name, partition_name))
+                self._step.store, *destination(self._step, queue_name, partition_name))
         step, partition = self._step, tail.partition
         store, now_us, offset = step.store, step.now_us, partition.next_offset
-        id_key = tail.id_stem + dedup.hash_of(transaction_id)
-        known = store.get(id_key)
+        digest = dedup.hash_of(transaction_id)
+        id_key, known_ids = tail.id_stem + digest, tail.known_ids
+        known = store.get(id_key) if known_ids is None or known_ids.may_hold(digest) else None
         if known is None and tail.window_us:
             store.put(id_key, dedup.encode_row(MessageIdRow(offset, now_us, message_id)))
         else:
@@ -91,6 +93,8 @@ class Appender:
             if original is not None:
                 step.tally.duplicates += 1
                 return original
+        if known_ids is not None:
+            known_ids.add(digest, offset)
         store.put_young(
             tail.message_stem + u64(offset),
             pack(now_us, message_id, transaction_id, payload, payload_flags, trace_id, producer_sub),
@@ -233,6 +237,9 @@ def _forget_in(step: Step, partition: PartitionRow, keep_at_least_us: int, at_mo
             store.delete(key)
         offset += 1
     partition.ids_start = offset
+    known_ids = store.known_ids.of(partition_id)
+    if known_ids is not None:
+        known_ids.forget_below(offset)
     if visit_us == 0:
         _strike_visit(step, partition)
     elif visit_us > step.now_us:

@@ -92,6 +92,7 @@ def make_partition(step: Step, queue: QueueRow, name: bytes) -> PartitionRow:
     store.put_row(COUNTERS, counters)
     partition = PartitionRow(
         partition_id=partition_id, queue_id=queue.queue_id, queue=queue.name, name=name, created_at_us=step.now_us)
+    store.known_ids.begin(partition_id)
     store.put(PARTITION_NAME + u64(queue.queue_id) + name, u64(partition_id))
     store.put(PARTITION_OF_QUEUE + two_u64(queue.queue_id, partition_id), b"")
     store.put_row(PARTITION + u64(partition_id), partition)

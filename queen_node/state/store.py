@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from queen_node.state.keys import COUNTERS, META
+from queen_node.state.known_ids import KnownIds
 from queen_node.state.rows import CountersRow, Row
 from raft.invariants import broken, must
 
@@ -95,6 +96,7 @@ class Store:
         self._young_bytes = 0  # put into `_young` since it is that
         self._batch_order: list[bytes] = []  # keys of the batch, sorted when a scan needs them
         self._batch_ordered = 0  # how many keys of the batch `_batch_order` knows
+        self.known_ids = KnownIds()
         self.positions: dict[bytes, bytes] = {}  # calendar kind -> nothing stands below this key: hints of calendar.py
         stored = engine.get(self._prefix + META)
         self.meta = msgspec.msgpack.decode(stored, type=Meta) if stored is not None else Meta()

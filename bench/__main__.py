@@ -15,7 +15,7 @@ from types import FrameType
 import msgspec
 from rich.console import Console
 
-from bench import fire_latency, load, queue_throughput, report, scale, schedule_throughput, ticks_under_load
+from bench import cluster, fire_latency, load, queue_throughput, report, scale, schedule_throughput, ticks_under_load
 from bench.http import BadAnswer
 from bench.load import LoadFailed
 from bench.machine import this_machine
@@ -29,6 +29,7 @@ SUBJECTS: dict[str, Callable[[Bench], Results]] = {
     "fire_latency": fire_latency.measure,
     "ticks_under_load": ticks_under_load.measure,
     "scale": scale.measure,
+    "cluster": cluster.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -96,10 +96,10 @@ class Server:
 class Node(Server):
     """A node on a data folder."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, *, port: int | None = None) -> None:
         """Starts it and does not wait. settings: beside OPEN_RATES, over the defaults."""
         folder.mkdir(parents=True, exist_ok=True)
-        port = free_port()
+        port = free_port() if port is None else port
         environment = {
             "PORT": str(port),
             "QUEEN_BIND_ADDR": "127.0.0.1",
@@ -124,6 +124,11 @@ class Node(Server):
                 pass  # not listening yet, or not serving
             time.sleep(LOOK_EVERY_S)
         raise ServerFailed(f"not healthy within {START_S_MAX:.0f} s")
+
+    def leads(self) -> bool:
+        """Whether it says that it leads. Raises OSError and BadAnswer."""
+        with Client(self.port) as client:
+            return b'"role":"leader"' in client.call("GET", "/health").body
 
     def metrics(self) -> str:
         """The text of /metrics/prometheus. Raises OSError and BadAnswer."""

@@ -40,6 +40,11 @@ GOALS = {
     "restart": Goal("first overdue message after kill -9, 300,000 pending", "s from exec", 1.0, aim=0.3),
     "restart growth": Goal("the same with 1,000,000 pending, to that with 300,000", "times", 1.25),
     "idle growth": Goal("an idle tick with 1,000,000 pending, to one with 1,000", "times", 1.25),
+    "cluster one": Goal("three nodes: schedule, one a call, at the leader", "of the echo", 0.08, most=False, aim=0.16),
+    "cluster many": Goal(
+        "three nodes: schedule, 100 a call, at the leader", "timers an echo request", 0.45, most=False, aim=0.9),
+    "failover": Goal("kill -9 of the leader to the next write, median", "s", 2.5),
+    "failover max": Goal("the same, the longest", "s", 4.0),
     "idle": Goal("an idle node, 1,000,000 pending", "% of a core", 1.0),
 }
 

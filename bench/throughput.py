@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from bench.jobs import Outcome
-from bench.node import Node
 from bench.results import Results, Table
 from bench.stats import median, ratio
 from bench.surroundings import Bench
 
 
+class Measured(Protocol):
+    """What runs while a load is on: a node, or several."""
+
+    @property
+    def cpu_s(self) -> float: ...
+
+    def must_live(self) -> None: ...
+
+
 class Rounds:
     """One table of rates on one node, and the ratio to the echo of each."""
 
-    def __init__(self, bench: Bench, node: Node, results: Results, title: str) -> None:
+    def __init__(self, bench: Bench, node: Measured, results: Results, title: str) -> None:
         self._bench, self._node, self._results = bench, node, results
         columns = ["round", "what", "items/s", "of the echo", "p50 ms", "p99 ms", "node cores", "load cores"]
         self._table = Table(title, columns)

@@ -1,0 +1,132 @@
+"""Three nodes on this machine: schedules a second at the leader and at a follower, and what a killed leader costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bench import calls, load
+from bench.http import Client
+from bench.node import Node, ServerFailed, free_port
+from bench.results import Results, Table
+from bench.stats import median
+from bench.surroundings import Bench
+from bench.throughput import Rounds
+
+NODES = (1, 2, 3)
+ITEMS = 100
+LEADER_S_MAX = 30.0
+LOOK_EVERY_S = 0.01
+SETTLED_S = 1.0  # between a node's return and the next kill
+PUSH = b'{"items":[{"queue":"failover","payload":1}]}'
+
+
+class Cluster:
+    """Three nodes, each on its folder and ports through any number of starts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ports = {node_id: free_port() for node_id in NODES}
+        raft_ports = {node_id: free_port() for node_id in NODES}
+        self._peers = ",".join(
+            f"{node_id}=127.0.0.1:{raft_ports[node_id]}/127.0.0.1:{self._ports[node_id]}" for node_id in NODES)
+        self._raft_ports = raft_ports
+        self.nodes: dict[int, Node] = {}
+
+    def start(self, node_id: int) -> Node:
+        """Starts one and does not wait."""
+        node = self.nodes[node_id] = Node(self._folder / f"node-{node_id}", {
+            "QUEEN_RAFT_REPLICATOR": "raft", "QUEEN_RAFT_PEERS": self._peers, "QUEEN_RAFT_NODE_ID": str(node_id),
+            "QUEEN_RAFT_LISTEN": f"127.0.0.1:{self._raft_ports[node_id]}",
+        }, port=self._ports[node_id])
+        return node
+
+    def leader_id(self) -> int:
+        """Who leads now, as soon as one says so. Raises ServerFailed."""
+        deadline = time.monotonic() + LEADER_S_MAX
+        while time.monotonic() < deadline:
+            for node_id, node in self.nodes.items():
+                if node.leads():
+                    return node_id
+            time.sleep(LOOK_EVERY_S)
+        raise ServerFailed(f"nobody led within {LEADER_S_MAX:.0f} s")
+
+    def kill(self) -> None:
+        """All at once."""
+        for node in self.nodes.values():
+            node.kill()
+
+    @property
+    def cpu_s(self) -> float:
+        """Of all nodes."""
+        return sum(node.cpu_s for node in self.nodes.values())
+
+    def must_live(self) -> None:
+        """Raises ServerFailed."""
+        for node in self.nodes.values():
+            node.must_live()
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Cluster]:
+    """Three healthy nodes; killed at the end."""
+    cluster = Cluster(folder)
+    with ExitStack() as stack:
+        stack.callback(cluster.kill)
+        for node_id in NODES:
+            cluster.start(node_id)
+        for node in cluster.nodes.values():
+            node.wait_until_healthy()
+        yield cluster
+
+
+def measure(bench: Bench) -> Results:
+    results = Results("cluster")
+    results.notes.append(f"load: {load.GENERATOR}; payload {calls.PAYLOAD_BYTES} bytes; all nodes share the machine")
+    folder = bench.new_folder()
+    with running(folder) as cluster:
+        _throughput(bench, cluster, results)
+        _failover(bench, cluster, results)
+    bench.remove(folder)
+    return results
+
+
+def _throughput(bench: Bench, cluster: Cluster, results: Results) -> None:
+    seconds = bench.choose(4, 1)
+    rounds = Rounds(bench, cluster, results, f"Schedules, {load.CONNECTIONS} connections, three nodes")
+    what_one, what_many = "one a call, leader", f"{ITEMS} a call, leader"
+    for _ in range(bench.choose(3, 1)):
+        queue = f"timers-{rounds.begin()}"
+        one, many = calls.schedule_template(queue, 1), calls.schedule_template(f"{queue}-many", ITEMS)
+        leader_id = cluster.leader_id()
+        leader = cluster.nodes[leader_id]
+        follower = next(node for node_id, node in cluster.nodes.items() if node_id != leader_id)
+        rounds.take(what_one, load.send, leader.port, one, seconds)
+        rounds.take(what_many, load.send, leader.port, many, seconds)
+        rounds.take("one a call, follower", load.send, follower.port, calls.schedule_template(f"{queue}-f", 1), seconds)
+    results.judge("cluster one", rounds.ratio_of(what_one))
+    results.judge("cluster many", rounds.ratio_of(what_many))
+
+
+def _failover(bench: Bench, cluster: Cluster, results: Results) -> None:
+    """A push is sent to a survivor at the moment of the kill; it is held, and answered by the next leader's commit."""
+    table = Table("kill -9 of the leader, and a push to a survivor at once", ["round", "killed", "answered after s"])
+    results.tables.append(table)
+    gaps: list[float] = []
+    for number in range(1, bench.choose(20, 3) + 1):
+        leader_id = cluster.leader_id()
+        survivor = next(node for node_id, node in cluster.nodes.items() if node_id != leader_id)
+        with Client(survivor.port) as client:
+            cluster.nodes[leader_id].kill()
+            killed_s = time.monotonic()
+            answer = client.call("POST", "/api/v1/push", PUSH)
+            gaps.append(time.monotonic() - killed_s)
+        if answer.status != 201:
+            results.trouble.append(f"failover {number}: the push was answered {answer.status}")
+        table.rows.append([number, leader_id, round(gaps[-1], 2)])
+        cluster.start(leader_id).wait_until_healthy()
+        time.sleep(SETTLED_S)
+    results.judge("failover", median(gaps))
+    results.judge("failover max", max(gaps))

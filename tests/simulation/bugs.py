@@ -83,13 +83,13 @@ class RemembersFiresByFlag(Group):
         super().applied(application, results, now_us)
 
 
-class KeepsWhatWasReplaced(Group):
-    """CL-25: what it proposed in an earlier term stays in view, though another leader's entries stand there."""
+class AppliesRepeats(Machine):
+    """CL-27: a call that went again after its leader was lost is carried out again, though its first copy was."""
 
-    def route(self, now_us: int) -> None:
-        flights = self._flights.copy()
-        super().route(now_us)
-        self._flights = flights
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        application = super().begin(index=index, term=term, data=data)
+        application.repeats = ()
+        return application
 
 
 class FollowsTheWallClock(GroupClock):
@@ -155,7 +155,7 @@ BUGS: dict[str, Parts] = {
     "a read is served without a round": Parts(new_core=mutants.ServesReadsUnasked),
     "a fire does not forget its timer": Parts(new_machine=FiresWithoutForgetting),
     "a flag says that a fire is in flight": Parts(new_group=RemembersFiresByFlag),
-    "what another leader replaced stays in view": Parts(new_group=KeepsWhatWasReplaced),
+    "a repeat is carried out again": Parts(new_machine=AppliesRepeats),
     "the wall clock steers the group clock": Parts(new_clock=FollowsTheWallClock),
     "a follower's estimate rests on its wall clock": Parts(new_clock=EstimatesByTheWallClock),
     "a rebooted machine's guess counts as knowledge": Parts(new_clock=BelievesTheWallAfterReboot),

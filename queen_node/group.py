@@ -8,7 +8,7 @@ carries out; a simulation drives the same code. Consensus itself is `raft.group.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,10 +17,10 @@ from queen_node.answers import NOTHING, pack
 from queen_node.broker import Lane, Unavailable
 from queen_node.calls import Calls, NobodyWaits, Pending, PendingRead
 from queen_node.commands import Kind
+from queen_node.draft import RIDERS_MAX, Draft, Waiting
 from queen_node.guests import Guest, Guests, pop_of
 from queen_node.parked_pops import WOKEN_BY_TIME_MAX, ParkedPops, Reader, WaitingPop
 from queen_node.peer_calls import AskRead, Forward, ForwardPop, Nothing, NotTaken, PeerCall, ReadAt, Withdraw
-from queen_node.places import queue_and_partition
 from queen_node.reads import Reads
 from queen_node.state import consume, push, timers
 from queen_node.state.machine import REPEATED, Answer, Application, Machine
@@ -29,10 +29,7 @@ from raft.core import Role
 from raft.group import RaftGroup
 
 ENTRIES_UNWRITTEN_MAX = 1  # while one write is under way the next batch gathers: more would only make entries smaller
-RIDERS_MAX = 64  # pops that ride behind the pushes of one entry (M-41)
 HAND_BACK_TRIED_S = 60.0  # by then the lease has mostly run out by itself
-
-Waiting = Pending | Guest | WaitingPop
 
 
 class Flight:
@@ -346,31 +343,31 @@ class Group:
         if not alone and raft.core.quorum_silent_ticks() >= self.settings.hold_ticks:
             self._fire_wanted = self._fire_wanted or fires
             return
-        entry = _Entry(raft.core.term, self.settings.batch_max_commands, self.settings.batch_max_bytes)
+        draft = Draft(raft.core.term, self.settings.batch_max_commands, self.settings.batch_max_bytes)
         if fires:
             if len(self.pops):
                 for place, count in timers.due_places(self.machine.store, now_us, RIDERS_MAX).items():
-                    entry.places[place] = entry.places.get(place, 0) + count
-            entry.add(self.settings.fire)
+                    draft.places[place] = draft.places.get(place, 0) + count
+            draft.add(self.settings.fire)
         if forgets:
-            entry.add(self.settings.forget_ids)
+            draft.add(self.settings.forget_ids)
         for lane in self._lanes:
-            self._fill(entry, lane)
-        if entry.places and len(self.pops):
-            self._add_riders(entry)
-        if not entry.batch:
+            self._fill(draft, lane)
+        if draft.places and len(self.pops):
+            draft.add_riders(self.pops)
+        if not draft.batch:
             return
-        self._tell_how_many_share(entry)
+        draft.tell_how_many_share(self.pops)
         stamp = raft.clock.stamp()
-        data = commands.entry(stamp, entry.batch) if alone else commands.entry_kept(stamp, entry.batch, entry.repeats)
+        data = commands.entry(stamp, draft.batch) if alone else commands.entry_kept(stamp, draft.batch, draft.repeats)
         index, _term = raft.propose(data)
         self._flights.append(Flight(index, fires=fires, forgets=forgets))
 
-    def _fill(self, entry: _Entry, lane: deque[Waiting]) -> None:
-        """Move what fits from a lane into the entry."""
-        while lane and entry.room > 0:
+    def _fill(self, draft: Draft, lane: deque[Waiting]) -> None:
+        """Move what fits from a lane into the draft."""
+        while lane and draft.room > 0:
             waiting = lane[0]
-            if len(waiting.command) > entry.room_bytes and entry.batch:
+            if len(waiting.command) > draft.room_bytes and draft.batch:
                 return  # it goes first into the next entry; alone, however large (M-50)
             lane.popleft()
             if isinstance(waiting, WaitingPop):
@@ -383,30 +380,8 @@ class Group:
                 if isinstance(waiting, Pending) and waiting.slot.answered:
                     continue  # given up as surely not applied
                 for place in waiting.places:
-                    entry.places[place] = entry.places.get(place, 0) + 1
-            entry.take(waiting)
-
-    def _add_riders(self, entry: _Entry) -> None:
-        """Parked pops of the places that this entry appends to, behind the appends: one commit serves both (M-41)."""
-        riders = 0
-        for packed, count in entry.places.items():
-            queue, partition = queue_and_partition(packed)
-            for reader in self.pops.readers(queue):
-                if reader[1] is None or reader[1] == partition:
-                    for pop in self.pops.take(queue, reader, min(count, RIDERS_MAX - riders)):
-                        entry.take(pop)
-                        riders += 1
-            if riders >= RIDERS_MAX:
-                return
-
-    def _tell_how_many_share(self, entry: _Entry) -> None:
-        """Pops that leave their size to the broker are told with how many they share what is ready (PA-41)."""
-        if not entry.pops or len(entry.pops) + len(self.pops) < 2:
-            return
-        batched = Counter((pop.queue, pop.reader) for _, pop in entry.pops)
-        for place, pop in entry.pops:
-            sharing = batched[pop.queue, pop.reader] + self.pops.count(pop.queue, pop.reader)
-            entry.batch[place] = consume.shared_among(pop.command, sharing)
+                    draft.places[place] = draft.places.get(place, 0) + 1
+            draft.take(waiting)
 
     def _fire_is_due(self, now_us: int) -> bool:
         if not self._fire_wanted or not self.settings.firing or any(flight.fires for flight in self._flights):
@@ -516,32 +491,3 @@ class Group:
             else:
                 self._nothing(read.pop)
         return servable
-
-
-class _Entry:
-    """An entry in the making. places: where it appends -> how many messages; pops: with their places in the batch."""
-
-    __slots__ = ("_term", "batch", "places", "pops", "repeats", "room", "room_bytes")
-
-    def __init__(self, term: int, room: int, room_bytes: int) -> None:
-        self._term, self.room, self.room_bytes = term, room, room_bytes
-        self.batch: list[bytes] = []
-        self.repeats: list[int] = []
-        self.places: dict[bytes, int] = {}
-        self.pops: list[tuple[int, WaitingPop]] = []
-
-    def add(self, command: bytes) -> None:
-        """One of the group's own, always."""
-        self.batch.append(command)
-
-    def take(self, waiting: Waiting) -> None:
-        """A call's. From now on it may be in the log."""
-        place = len(self.batch)
-        if waiting.sent_term:
-            self.repeats.append(place)
-        waiting.sent_term = self._term
-        if isinstance(waiting, WaitingPop):
-            self.pops.append((place, waiting))
-        self.batch.append(waiting.command)
-        self.room -= 1
-        self.room_bytes -= len(waiting.command)

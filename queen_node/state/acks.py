@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+import msgspec
+
 from queen_node.commands import AckStatus
 from queen_node.state import ack_memory, deadletters, groups, leases, lookup, ready
 from queen_node.state.groups import QUEUE_MODE, cursor_key
@@ -230,10 +232,8 @@ def _refused(items: Sequence[Item], verdict: int) -> list[Acked]:
 
 def _digest(items: Sequence[Item]) -> bytes:
     """Of what a repeat must say alike: ids, statuses and reasons, in order."""
-    digest = blake2b(digest_size=16)
-    for transaction_id, _, status, _, error in items:
-        text = error or b""
-        digest.update(b"%d,%d,%d:" % (status, len(transaction_id), len(text)))
-        digest.update(transaction_id)
-        digest.update(text)
-    return digest.digest()
+    said = [(transaction_id, status, error or b"") for transaction_id, _, status, _, error in items]
+    return blake2b(_encode(said), digest_size=16).digest()
+
+
+_encode = msgspec.msgpack.Encoder().encode

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from queen_node.commands import PayloadFlag
 from queen_node.state import groups, leases, ready
 from queen_node.state.groups import cursor_key
-from queen_node.state.keys import PARTITION_OF_QUEUE, read_u64, two_u64
-from queen_node.state.messages import created_at_us_of, message_key, pack, transaction_id_of, unpack
+from queen_node.state.keys import PARTITION_OF_QUEUE, read_u64, two_u64, u64
+from queen_node.state.messages import created_at_us_of, message_stem, pack, transaction_id_bytes_of, unpack
 from queen_node.state.queues import find_partition, partition_of_id
 from queen_node.state.ready import Place
 from queen_node.state.rows import CursorRow, GroupRow, PartitionRow, QueueRow
@@ -176,15 +176,15 @@ def _claim(popping: Popping, partition: PartitionRow, cursor: CursorRow, key: by
 def _take(popping: Popping, partition: PartitionRow, first: int) -> list[bytes]:
     """Visible messages from `first` on, as far as the budgets allow; `first` itself is known to be visible."""
     step = popping.step
-    get, partition_id = step.store.get_young, partition.partition_id
-    # Stamps never decrease with the offset (PU-40): the first that is still held back ends the claim.
-    youngest_us = step.now_us - popping.queue.options.delayed_processing * ready.SECOND_US
+    get, stem = step.store.get_young, message_stem(partition.partition_id)
+    delay_us = popping.queue.options.delayed_processing * ready.SECOND_US
     messages: list[bytes] = []
     for offset in range(first, min(partition.next_offset, first + popping.messages_left)):
-        stored = get(message_key(partition_id, offset))
+        stored = get(stem + u64(offset))
         if stored is None:
-            broken("a retained message is missing", partition=partition_id, offset=offset)
-        if created_at_us_of(stored) > youngest_us:
+            broken("a retained message is missing", partition=partition.partition_id, offset=offset)
+        # Stamps never decrease with the offset (PU-40): the first that is still held back ends the claim.
+        if delay_us and created_at_us_of(stored) + delay_us > step.now_us:
             break
         size = payload_bytes_of(stored)
         if size > popping.bytes_left and (messages or popping.claims):
@@ -203,7 +203,7 @@ def payload_bytes_of(stored: bytes) -> int:
     """Size of a stored message's payload, without unpacking what has neither trace id nor producer."""
     if stored[0] > PayloadFlag.RAW:
         return len(unpack(stored).payload)
-    return len(stored) - _BARE_BYTES - len(transaction_id_of(stored))
+    return len(stored) - _BARE_BYTES - transaction_id_bytes_of(stored)
 
 
 def _file_existing(step: Step, queue: QueueRow, group: GroupRow) -> None:

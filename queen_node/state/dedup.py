@@ -39,6 +39,11 @@ def id_key(partition_id: int, transaction_id: bytes) -> bytes:
     return id_stem(partition_id) + hash_of(transaction_id)
 
 
+def pack_row(offset: int, created_at_us: int, message_id: bytes) -> bytes:
+    """The row of an id that stands nowhere else: what `encode_row` makes of a MessageIdRow, without making one."""
+    return encode_row((offset, created_at_us, message_id, False))
+
+
 def lowest(store: Store, key: bytes) -> MessageIdRow | None:
     """The lowest offset remembered for the id at `key`, whatever its age; None when the id is not known."""
     stored = store.get(key)

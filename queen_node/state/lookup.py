@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from queen_node.state import dedup
-from queen_node.state.messages import message_key, transaction_id_of
+from queen_node.state.keys import u64
+from queen_node.state.messages import message_key, message_stem, transaction_id_of
 from queen_node.state.rows import CursorRow, PartitionRow
 from queen_node.state.store import Store
 
@@ -91,8 +92,9 @@ def _known(store: Store, partition: PartitionRow, wanted: Iterable[bytes], first
 def _point_read(store: Store, partition_id: int, wanted: set[bytes], first: int, last: int) -> Found:
     """Offsets of ids, read from the messages of a claim: they were read a moment ago, when it was made."""
     found: Found = {}
+    get, stem = store.get_young, message_stem(partition_id)
     for offset in range(first, last + 1):
-        stored = store.get_young(message_key(partition_id, offset))
+        stored = get(stem + u64(offset))
         if stored is not None:
             transaction_id = transaction_id_of(stored)
             if transaction_id in wanted:

@@ -81,6 +81,11 @@ def unpack(stored: bytes) -> Message:
         created_at_us, message_id, transaction_id, stored[position:], flags & _RAW, trace_id, producer_sub)
 
 
+def transaction_id_bytes_of(stored: bytes) -> int:
+    """How long the transaction id is."""
+    return int.from_bytes(stored[25:27], "big")
+
+
 def transaction_id_of(stored: bytes) -> bytes:
     """The transaction id alone."""
     length = int.from_bytes(stored[25:27], "big")

@@ -87,7 +87,7 @@ class Appender:
         id_key, known_ids = tail.id_stem + digest, tail.known_ids
         known = store.get(id_key) if known_ids is None or known_ids.may_hold(digest) else None
         if known is None and tail.window_us:
-            store.put(id_key, dedup.encode_row(MessageIdRow(offset, now_us, message_id)))
+            store.put(id_key, dedup.pack_row(offset, now_us, message_id))
         else:
             original = self._original(tail, transaction_id, id_key, known, MessageIdRow(offset, now_us, message_id))
             if original is not None:

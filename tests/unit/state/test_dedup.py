@@ -84,3 +84,8 @@ def test_forgetting_another_offset_than_the_lowest_is_a_broken_invariant() -> No
         dedup.forget_lowest(remembering((3, 1), (5, 2)), KEY, 5)
     with pytest.raises(InvariantBroken):
         dedup.forget_lowest(remembering((3, 1)), dedup.id_key(7, b"order-2"), 3)
+
+
+def test_a_row_packed_by_its_fields_is_the_row() -> None:
+    assert dedup.pack_row(7, 1_700_000_000_000_000, bytes(16)) == dedup.encode_row(
+        MessageIdRow(7, 1_700_000_000_000_000, bytes(16)))

@@ -12,7 +12,7 @@ from tests.unit.raft.mutants import FOUND_BY_SEEDS
 from tests.unit.raft.random_run import RandomRun
 from tests.unit.raft.rules import RuleBroken
 
-SEEDS = range(300)
+SEEDS = range(400)
 SEEDS_A_BATCH = 50
 MARKS = {
     "append rejected",

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-import cbor2
 import msgspec
+
+from raft import versioned
 
 PEER_CALLS_VERSION = 1
 
@@ -64,7 +65,8 @@ class AskRead(_Call, frozen=True, tag=4):
 
 
 class NotTaken(_Call, frozen=True, tag=5):
-    """The receiver of a call does not lead, or no longer: it proposes nothing, and has not."""
+    """The receiver of a call does not lead, or no longer: it proposes it no more. What it proposed before may be in the
+    log."""
 
     request_id: Id
 
@@ -87,22 +89,10 @@ PeerCall: TypeAlias = Forward | ForwardPop | Withdraw | AskRead | NotTaken | Not
 
 def encode(call: PeerCall) -> bytes:
     """The call as it travels."""
-    return cbor2.dumps((PEER_CALLS_VERSION, msgspec.to_builtins(call, builtin_types=(bytes,))))
+    return versioned.encode(PEER_CALLS_VERSION, call)
 
 
 def decode(data: bytes) -> PeerCall:
     """The call that `encode` made `data` from. Raises Malformed for anything else."""
-    try:
-        value = cbor2.loads(data)
-    except (cbor2.CBORError, RecursionError) as error:
-        raise Malformed(f"not CBOR: {error}") from error
-    if not isinstance(value, list) or len(value) != 2:
-        raise Malformed("not a pair of version and call")
-    version, body = value
-    if type(version) is not int or version != PEER_CALLS_VERSION:
-        raise Malformed(f"version {version!r}, not {PEER_CALLS_VERSION}")
-    try:
-        call: PeerCall = msgspec.convert(body, PeerCall, builtin_types=(bytes,))
-    except msgspec.ValidationError as error:
-        raise Malformed(str(error)) from error
+    call: PeerCall = versioned.decode(data, PEER_CALLS_VERSION, PeerCall, Malformed)
     return call

@@ -8,13 +8,12 @@ rule serves them all: a higher term is taken over, a lower one is answered with 
 
 from __future__ import annotations
 
-import io
 from enum import IntEnum
 from typing import Annotated, ClassVar, TypeAlias
 
-import cbor2
 import msgspec
 
+from raft import versioned
 from raft.configurations import MalformedConfiguration, decode_configuration
 
 MESSAGE_VERSION = 1
@@ -205,7 +204,7 @@ Message: TypeAlias = (
 
 def encode(message: Message) -> bytes:
     """The message as CBOR: `[version, [kind, sender, receiver, term, ...]]`."""
-    return cbor2.dumps((MESSAGE_VERSION, msgspec.to_builtins(message, builtin_types=(bytes,))))
+    return versioned.encode(MESSAGE_VERSION, message)
 
 
 def decode(data: bytes) -> Message:
@@ -214,22 +213,7 @@ def decode(data: bytes) -> Message:
     Raises MalformedMessage, which says what and where, for anything else: other versions and kinds, missing, extra
     or ill-typed fields, entries that do not follow each other, bytes after the end.
     """
-    stream = io.BytesIO(data)
-    try:
-        value = cbor2.CBORDecoder(stream).decode()
-    except (cbor2.CBORError, RecursionError) as error:
-        raise MalformedMessage(f"not CBOR: {error}") from error
-    if stream.tell() != len(data):
-        raise MalformedMessage(f"{len(data) - stream.tell()} bytes follow the message")
-    if not isinstance(value, list) or len(value) != 2:
-        raise MalformedMessage("not a pair of version and message")
-    version, body = value
-    if type(version) is not int or version != MESSAGE_VERSION:
-        raise MalformedMessage(f"version {version!r}, not {MESSAGE_VERSION}")
-    try:
-        message: Message = msgspec.convert(body, Message, builtin_types=(bytes,))
-    except msgspec.ValidationError as error:
-        raise MalformedMessage(str(error)) from error
+    message: Message = versioned.decode(data, MESSAGE_VERSION, Message, MalformedMessage)
     if type(message) is Append:
         _check_entries(message)
     return message

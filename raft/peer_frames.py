@@ -10,13 +10,12 @@ for, more than FRAME_MAX_BYTES at once, and what is urgent passes between the pa
 
 from __future__ import annotations
 
-import io
 from enum import IntEnum
 from typing import Annotated, Final, TypeAlias, get_args
 
-import cbor2
 import msgspec
 
+from raft import versioned
 from raft.invariants import broken
 from raft.messages import NodeId, Number
 
@@ -158,7 +157,7 @@ def kind_of(frame: Frame) -> FrameKind:
 
 def encode(frame: Frame) -> bytes:
     """The frame as CBOR: `[version, [kind, field, ...]]`."""
-    return cbor2.dumps((FRAME_VERSION, msgspec.to_builtins(frame, builtin_types=(bytes,))))
+    return versioned.encode(FRAME_VERSION, frame)
 
 
 def decode(data: bytes) -> Frame:
@@ -169,22 +168,7 @@ def decode(data: bytes) -> Frame:
     """
     if len(data) > FRAME_MAX_BYTES:
         raise MalformedFrame(f"{len(data)} bytes, more than {FRAME_MAX_BYTES}")
-    stream = io.BytesIO(data)
-    try:
-        value = cbor2.CBORDecoder(stream).decode()
-    except (cbor2.CBORError, RecursionError) as error:
-        raise MalformedFrame(f"not CBOR: {error}") from error
-    if stream.tell() != len(data):
-        raise MalformedFrame(f"{len(data) - stream.tell()} bytes follow the frame")
-    if not isinstance(value, list) or len(value) != 2:
-        raise MalformedFrame("not a pair of version and frame")
-    version, body = value
-    if type(version) is not int or version != FRAME_VERSION:
-        raise MalformedFrame(f"version {str(version)[:20]}, not {FRAME_VERSION}")
-    try:
-        frame: Frame = msgspec.convert(body, Frame, builtin_types=(bytes,))
-    except msgspec.ValidationError as error:
-        raise MalformedFrame(str(error)) from error
+    frame: Frame = versioned.decode(data, FRAME_VERSION, Frame, MalformedFrame)
     if type(frame) is PartFrame and frame.kind not in CUT_KINDS:
         raise MalformedFrame(f"a part of a frame of kind {frame.kind.name}, which is never cut")
     return frame

@@ -112,13 +112,13 @@ class Group:
         self._give_pop(pop, now_us)
 
     def withdraw(self, pop: WaitingPop) -> None:
-        """The client of a pop has gone: it claims nothing, or hands back what it just claimed (PA-23)."""
+        """The client of a pop has gone: it claims nothing, or hands back what a leader claims for it yet (PA-23)."""
         pop.gone = True
+        pop.slot.answer(NOTHING)
         if self.pops.withdraw(pop.lease_id) or not (pop.sent_term or self._leads):
             self._nothing(pop)
         elif leader := self._leader_elsewhere:
             self._tell(leader, Withdraw(pop.request_id))
-            pop.slot.answer(NOTHING)
 
     def hand_back(self, lease_id: bytes) -> None:
         """An answer could not be delivered (PA-23)."""
@@ -152,7 +152,7 @@ class Group:
                     given.sent_at_s = 0.0  # it goes again with the next look at silent calls
             case Nothing(request_id):
                 pop = self.calls.pops.get(request_id)
-                if pop is not None:
+                if pop is not None and node == self._leader_elsewhere:  # an earlier leader knows nothing of this one's
                     self._nothing(pop)
             case ReadAt(number, index):
                 self.reads.confirmed(number, index)
@@ -316,7 +316,8 @@ class Group:
     @property
     def has_calls(self) -> bool:
         """Whether `give_up_late_calls` may have something to do before long."""
-        return bool(self.calls.writes or self.reads or len(self.calls.pops) > len(self.pops))
+        own_parked = len(self.pops) - len(self.guests.pops)  # at least: a guest's may be in the log
+        return bool(self.calls.writes or self.reads or len(self.calls.pops) > own_parked)
 
     def next_alarm(self, now_s: float, now_us: int) -> float | None:
         """When `tell_the_time` has something to do, in seconds of the monotonic clock; None: not before an event."""
@@ -441,7 +442,6 @@ class Group:
             pop.slot.answer(Unavailable("timeout"))
         elif pop.gone:
             self.hand_back(pop.lease_id)
-            pop.slot.answer(NOTHING)
         else:
             pop.slot.answer(pack(answer))
 

@@ -177,16 +177,15 @@ class GroupActor:
 
     def __init__(
         self, group: Group, applier: Applier, log_sink: LogSink, *, arm: Callable[[int | None], None],
-        count: Callable[[Tally], None], debt: Debt, inbox_bound: int, peers: Peers | None = None,
-        supply: Callable[[int, int], None] | None = None,
+        count: Callable[[Tally], None], debt: Debt, inbox_bound: int, supply: Callable[[int, int], None] | None = None,
     ) -> None:
-        """peers: None: there are none. supply: sends a member, by (node, index), what is no longer in memory."""
+        """supply: sends a member, by (node, index), what is no longer in memory."""
         self.group = group
         self.inbox: Inbox[Event] = Inbox(inbox_bound)
         self.debt = debt
         self.poison: Poison | None = None
         self._applier, self._log_sink, self._arm, self._count = applier, log_sink, arm, count
-        self.peers = peers or Alone()
+        self.peers: Peers = Alone()  # who has others sets this before `run`
         self._supply = supply or _nobody_is_behind
         self._armed_us: int | None = -1
         self._alarm_scope = trio.CancelScope()

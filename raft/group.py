@@ -198,7 +198,7 @@ class RaftGroup:
         """
         if entry.kind is EntryKind.COMMANDS and entry.term == self.core.term:
             stamp_us = self._stamp_of(entry.data)
-            if stamp_us:
+            if 0 < stamp_us <= NUMBER_MAX:
                 self.clock.hear(self.core.term, stamp_us)
 
     def _see_stamps(self, entries: Sequence[Entry]) -> None:

@@ -140,7 +140,8 @@ class DigestsInOrderOfWriting(Store):
         self._encode_changed_rows()
         packed = msgspec.msgpack.encode(list(self._batch.items()))
         digest = hashlib.blake2b(self.meta.digest + packed, digest_size=16).digest()
-        self.meta = Meta(index, term, stamp_us, digest)
+        offset_term, offset_us = offset or (self.meta.offset_term, self.meta.offset_us)
+        self.meta = Meta(index, term, stamp_us, digest, offset_term, offset_us)
         self._batch[META] = msgspec.msgpack.encode(self.meta)
         self.engine.write(self._prefix, self._batch)
         self._batch, self._batch_order, self._batch_ordered = {}, [], 0

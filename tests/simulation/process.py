@@ -17,6 +17,7 @@ from queen_node import commands, queries
 from queen_node.answers.consume import render_ack, render_extend, render_pop
 from queen_node.answers.push import render_configure, render_push
 from queen_node.answers.timers import render_timers
+from queen_node.applier import begin
 from queen_node.broker import Lane, Unavailable
 from queen_node.calls import Pending, PendingRead
 from queen_node.commands import Kind
@@ -34,7 +35,7 @@ from raft.core import Core, Role
 from raft.group import LogWrite, RaftGroup
 from raft.invariants import must
 from raft.log import Log
-from raft.messages import Entry, EntryKind, HardState, Message
+from raft.messages import Entry, HardState, Message
 from raft.quorum import Configuration
 from raft.wal import RecoveredGroup, Wal
 from tests.simulation.hardware import Hardware
@@ -135,7 +136,8 @@ class Process:
             node_id=self.node_id, configuration=Configuration(shape.node_ids), log=log, hard_state=hard_state,
             applied_index=meta.applied_index, settings=shape.raft,
             random=self._world.dice(f"core {self.node_id} {self.number}"))
-        return parts.new_raft_group(life=LIFE, core=core, clock=clock, stamp_of=commands.stamp_of)
+        return parts.new_raft_group(
+            life=LIFE, core=core, clock=clock, stamp_of=commands.stamp_of, offset=(meta.offset_term, meta.offset_us))
 
     @property
     def now_s(self) -> float:
@@ -302,8 +304,7 @@ class Process:
 
     def _apply(self, entry: Entry) -> None:
         machine = self.machine
-        data = entry.data if entry.kind is EntryKind.COMMANDS else b""
-        application = machine.begin(index=entry.index, term=entry.term, data=data)
+        application = begin(machine, entry)
         results = []
         while not application.finished:
             results.append(application.apply_next())

@@ -9,6 +9,7 @@ import msgspec
 
 from queen_node import commands
 from queen_node.answers.consume import render_pop
+from queen_node.applier import begin
 from queen_node.broker import Lane, Unavailable
 from queen_node.calls import Pending, PendingRead
 from queen_node.commands import PayloadFlag, TimerOp
@@ -23,7 +24,7 @@ from raft.clock import GroupClock
 from raft.core import Core
 from raft.group import LogWrite, RaftGroup
 from raft.log import Log
-from raft.messages import EntryKind, HardState
+from raft.messages import Entry, HardState, Message
 from raft.quorum import Configuration
 from raft.settings import Settings
 from tests.support.memory_engine import MemoryEngine
@@ -57,8 +58,57 @@ class HandClock:
         return START_US
 
 
-class Driver:
-    """One group. `entries`: how many commands each applied entry had, oldest first."""
+class Rig:
+    """A group between a disk that writes when it is told and a network that is a list of messages.
+
+    entries: how many commands each applied entry had, oldest first; copies: how often each request stood in one.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.writes: deque[LogWrite] = deque()
+        self.entries: list[int] = []
+        self.copies: dict[bytes, int] = {}
+        self.disk_works = True
+
+    def work(self) -> list[Message]:
+        """Until nothing more follows, as the actor does; writes reach the disk while `disk_works`. What is to be sent.
+        """
+        group, raft, sent = self.group, self.group.raft, list[Message]()
+        while True:
+            for read in group.take_servable_reads(raft.clock.now_us()):
+                read.slot.answer(b"served")
+            group.propose(raft.clock.now_us())
+            group.ask_for_read_indexes()
+            pumped = raft.pump()
+            if pumped is None:
+                return sent
+            sent += pumped.send
+            self.writes.extend(pumped.writes)
+            for request, index in pumped.reads:
+                group.read_confirmed(request, index)
+            while self.writes and self.disk_works:
+                raft.written(self.writes.popleft())
+            for entry in pumped.to_apply:
+                self._apply(entry)
+
+    def _apply(self, entry: Entry) -> None:
+        group = self.group
+        application = begin(group.machine, entry)
+        results = []
+        while not application.finished:
+            results.append(application.apply_next())
+        group.machine.commit(application)
+        group.raft.applied(entry.index)
+        if results:
+            self.entries.append(len(results))
+        for request_id, _, _ in results:
+            self.copies[request_id] = self.copies.get(request_id, 0) + 1
+        group.applied(application, results, group.raft.clock.now_us())
+
+
+class Driver(Rig):
+    """One group, a lone voter."""
 
     def __init__(self, settings: GroupSettings = SETTINGS) -> None:
         self.clock = HandClock()
@@ -66,13 +116,10 @@ class Driver:
         core = Core(
             node_id=1, configuration=Configuration((1,)), log=Log(), hard_state=HardState(0, 0, 0), applied_index=0,
             settings=Settings(), random=random.Random(1))
-        raft = RaftGroup(
+        raft_group = RaftGroup(
             life=1, core=core, clock=GroupClock.first_ever(self.clock), stamp_of=commands.stamp_of)
-        self.group = Group(raft, machine, settings)
+        super().__init__(Group(raft_group, machine, settings))
         self.ids = IdMint(wall_ns=lambda: START_US * 1000, random_bytes=random.Random(2).randbytes)
-        self.writes: deque[LogWrite] = deque()
-        self.entries: list[int] = []
-        self.disk_works = True
         core.campaign()
         self.turn()
 
@@ -81,33 +128,9 @@ class Driver:
         return self.clock.since_boot_us / SECOND_US
 
     def turn(self) -> None:
-        """Until nothing more follows, as the actor does; writes reach the disk while `disk_works`."""
-        group = self.group
-        group.tell_the_time(self.now_s, group.raft.clock.now_us())
-        while True:
-            for read in group.take_servable_reads(group.raft.clock.now_us()):
-                read.slot.answer(b"served")
-            group.propose(group.raft.clock.now_us())
-            group.ask_for_read_indexes()
-            pumped = group.raft.pump()
-            if pumped is None:
-                return
-            self.writes.extend(pumped.writes)
-            for request, index in pumped.reads:
-                group.read_confirmed(request, index)
-            while self.writes and self.disk_works:
-                group.raft.written(self.writes.popleft())
-            for entry in pumped.to_apply:
-                data = entry.data if entry.kind is EntryKind.COMMANDS else b""
-                application = group.machine.begin(index=entry.index, term=entry.term, data=data)
-                results = []
-                while not application.finished:
-                    results.append(application.apply_next())
-                group.machine.commit(application)
-                group.raft.applied(entry.index)
-                if results:
-                    self.entries.append(len(results))
-                group.applied(application, results, group.raft.clock.now_us())
+        """What follows from all that happened, at this moment."""
+        self.group.tell_the_time(self.now_s, self.group.raft.clock.now_us())
+        assert not self.work(), "a lone voter speaks"
 
     def write_out(self) -> None:
         """The disk catches up with all that was handed to it."""

@@ -28,10 +28,10 @@ from raft.messages import (
 from raft.quorum import Configuration
 from raft.settings import Settings
 from tests.support.memory_engine import MemoryEngine
-from tests.unit.group.driver import SETTINGS, HandClock, outcome
+from tests.unit.group.driver import SETTINGS, HandClock, Rig, outcome
 
 
-class Member:
+class Member(Rig):
     """Node 1 of three; the test speaks for the others. Its disk is instant."""
 
     def __init__(self) -> None:
@@ -40,16 +40,16 @@ class Member:
             node_id=1, configuration=Configuration((1, 2, 3)), log=Log(), hard_state=HardState(), applied_index=0,
             settings=Settings(), random=random.Random(1))
         raft = RaftGroup(life=1, core=core, clock=GroupClock.first_ever(self.clock), stamp_of=commands.stamp_of)
-        self.group = Group(raft, Machine(Store(MemoryEngine(), life=1)), SETTINGS)
+        super().__init__(Group(raft, Machine(Store(MemoryEngine(), life=1)), SETTINGS))
 
     def hear(self, message: Message) -> None:
         self.group.raft.step(message)
-        self.turn()
+        self.work()
 
     def win(self, term: int) -> None:
         """Stand, and be elected by node 2."""
         self.group.raft.core.campaign()
-        self.turn()
+        self.work()
         self.hear(PreVoteGranted(2, 1, term - 1))
         self.hear(VoteGranted(2, 1, term, 0, True))
 
@@ -64,27 +64,8 @@ class Member:
             commands.TimerOp.SCHEDULE, b"q", key, delay_ms, b"txn-" + key, key.ljust(16), b"1", 0, b"Default", None)
         command = commands.timers(key.ljust(16), [operation], firing=True)
         self.group.submit(Pending(command, slot, give_up_at_s=1e9), Lane.DRAINING)
-        self.turn()
+        self.work()
         return slot
-
-    def turn(self) -> None:
-        group = self.group
-        while True:
-            group.propose(group.raft.clock.now_us())
-            pumped = group.raft.pump()
-            if pumped is None:
-                return
-            for write in pumped.writes:
-                group.raft.written(write)
-            for entry in pumped.to_apply:
-                data = entry.data if entry.kind is EntryKind.COMMANDS else b""
-                application = group.machine.begin(index=entry.index, term=entry.term, data=data)
-                results = []
-                while not application.finished:
-                    results.append(application.apply_next())
-                group.machine.commit(application)
-                group.raft.applied(entry.index)
-                group.applied(application, results, group.raft.clock.now_us())
 
 
 def deposed_and_back(*, fires: bool) -> tuple[Member, list[Slot]]:
@@ -100,7 +81,7 @@ def deposed_and_back(*, fires: bool) -> tuple[Member, list[Slot]]:
     if fires:
         member.clock.since_boot_us += 2000
         member.group.due()
-        member.turn()
+        member.work()
     index = member.group.machine.applied_index
     member.hear(Append(2, 1, 2, index, 1, index, 0, (Entry(2, index + 1, EntryKind.BLANK, b""),)))
     member.win(3)
@@ -123,6 +104,6 @@ def test_a_fire_that_another_leader_replaced_holds_no_other_back() -> None:
     """G-M4; DESIGN, one truth: what is in flight is asked of this term's unapplied tail."""
     member, lost = deposed_and_back(fires=True)
     member.group.due()
-    member.turn()
+    member.work()
     member.accept_all()
     assert member.group.machine.store.counters().timers_pending == len(lost), "the first has fired"

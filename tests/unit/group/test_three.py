@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queen_node.answers.push import push_results
+from queen_node.peer_calls import Nothing
 from tests.unit.group.driver import delivered, outcome
 from tests.unit.group.three import Three
 
@@ -227,3 +228,72 @@ def test_a_deposed_leader_answers_from_the_log_and_not_from_what_it_proposed() -
     three.pass_time(3)
     assert offsets(lost) == [1], "it went again to the leader, behind what was written meanwhile"
     assert len(three.digests()) == 1
+
+
+def test_a_client_that_leaves_while_nobody_leads_keeps_no_call_waiting() -> None:
+    """PA-23: its pop was sent to a leader that is gone; nobody will ever say what became of it."""
+    three = Three()
+    three.elect(1)
+    pop = three.pop(2, b"q")
+    three.settle()
+    three.cut = {1, 3}
+    three.pass_time(3)
+    assert three.members[2].group.raft.core.leader == 0 and delivered(pop) is None
+    three.members[2].group.withdraw(pop)
+    assert delivered(pop) == []
+
+
+def test_a_pop_whose_entry_was_lost_with_its_leader_leaves_nobody_waiting() -> None:
+    """PA-23: the client left, the entry that would have told was overwritten."""
+    three = Three()
+    three.elect(1)
+    three.push(1, b"q", b"m")
+    three.pass_time(0.2)
+    three.cut = {1}
+    pop = three.pop(1, b"q")
+    three.settle()
+    three.members[1].group.withdraw(pop)
+    three.pass_time(4)
+    three.pushed(2, b"q", b"n")
+    three.cut = set()
+    three.pass_time(3)
+    assert delivered(pop) == []
+    assert delivered(three.popped(3, b"q")) == ["m", "n"]
+
+
+def test_a_pop_that_was_proposed_twice_waits_once() -> None:
+    """Its first copy comes to nothing when the second one is about to be proposed: parked twice, it ended the node."""
+    three = Three()
+    one = three.elect(1)
+    three.push(1, b"q", b"m")
+    three.pass_time(0.2)
+    for node in (2, 3):
+        three.members[node].disk_works = False
+    pops = [three.pop(1, b"q") for _ in range(2)]  # one message: both look servable, one will find nothing
+    three.settle()
+    three.cut = {2, 3}
+    three.pass_time(3.5)
+    assert not one.leads
+    for node in (2, 3):
+        three.members[node].disk_works = True
+    three.cut = set()
+    three.elect(1)
+    three.pass_time(0.3)
+    assert sorted(map(str, map(delivered, pops))) == ["None", "['m']"]
+    assert one.group.pops.count(b"q", (b"__QUEUE_MODE__", None)) == 1
+    three.pushed(2, b"q", b"n")  # the partition is leased: the other pop rides behind the push, and waits again
+    assert sorted(map(str, map(delivered, pops))) == ["None", "['m']"]
+    assert one.group.pops.count(b"q", (b"__QUEUE_MODE__", None)) == 1
+
+
+def test_what_an_earlier_leader_says_of_a_pop_counts_no_longer() -> None:
+    """M-42: its word that there was nothing may be late; the next leader may be about to claim."""
+    three = Three()
+    three.elect(1)
+    pop = three.pop(3, b"q")
+    three.settle()
+    three.hand_over(1, 2)
+    three.members[3].group.hear(1, Nothing(pop.request_id), 0)
+    assert delivered(pop) is None
+    three.pushed(1, b"q", b"m")
+    assert delivered(pop) == ["m"]

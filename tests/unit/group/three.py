@@ -19,13 +19,13 @@ from queen_node.state.machine import Machine
 from queen_node.state.store import Store
 from raft.clock import GroupClock
 from raft.core import Core, Role
-from raft.group import LogWrite, RaftGroup
+from raft.group import RaftGroup
 from raft.log import Log
-from raft.messages import EntryKind, HardState, Message
+from raft.messages import HardState, Message
 from raft.quorum import Configuration
 from raft.settings import Settings
 from tests.support.memory_engine import MemoryEngine
-from tests.unit.group.driver import SETTINGS, START_US, HandClock
+from tests.unit.group.driver import SETTINGS, START_US, HandClock, Rig
 
 SECOND_US = 1_000_000
 NODES = (1, 2, 3)
@@ -33,22 +33,16 @@ TICK_S = 0.1
 TURNS_MAX = 10_000  # of messages that answer each other
 
 
-class Member:
-    """The group on one node. `entries`: the commands of each applied entry."""
+class Member(Rig):
+    """The group on one node."""
 
     def __init__(self, node_id: int, clock: HandClock) -> None:
         core = Core(
             node_id=node_id, configuration=Configuration(NODES), log=Log(), hard_state=HardState(), applied_index=0,
             settings=Settings(), random=random.Random(node_id))
-        machine = Machine(Store(MemoryEngine(), life=1))
-        self.group = Group(
-            RaftGroup(life=1, core=core, clock=GroupClock.first_ever(clock), stamp_of=commands.stamp_of),
-            machine, SETTINGS)
+        raft_group = RaftGroup(life=1, core=core, clock=GroupClock.first_ever(clock), stamp_of=commands.stamp_of)
+        super().__init__(Group(raft_group, Machine(Store(MemoryEngine(), life=1)), SETTINGS))
         self.ids = IdMint(wall_ns=lambda: START_US * 1000, random_bytes=random.Random(10 + node_id).randbytes)
-        self.writes: deque[LogWrite] = deque()
-        self.entries: list[int] = []
-        self.copies: dict[bytes, int] = {}  # request id -> how often it stood in an applied entry
-        self.disk_works = True
 
     @property
     def leads(self) -> bool:
@@ -116,36 +110,9 @@ class Three:
 
     def _turn(self, node: int) -> None:
         member = self.members[node]
-        group = member.group
-        group.tell_the_time(self.now_s, group.raft.clock.now_us())
-        while True:
-            for read in group.take_servable_reads(group.raft.clock.now_us()):
-                read.slot.answer(b"served")
-            group.propose(group.raft.clock.now_us())
-            group.ask_for_read_indexes()
-            pumped = group.raft.pump()
-            if pumped is None:
-                break
-            member.writes.extend(pumped.writes)
-            self._mail.extend((node, message.receiver, message) for message in pumped.send)
-            for request, index in pumped.reads:
-                group.read_confirmed(request, index)
-            while member.writes and member.disk_works:
-                group.raft.written(member.writes.popleft())
-            for entry in pumped.to_apply:
-                data = entry.data if entry.kind is EntryKind.COMMANDS else b""
-                application = group.machine.begin(index=entry.index, term=entry.term, data=data)
-                results = []
-                while not application.finished:
-                    results.append(application.apply_next())
-                group.machine.commit(application)
-                group.raft.applied(entry.index)
-                if results:
-                    member.entries.append(len(results))
-                for request_id, _, _ in results:
-                    member.copies[request_id] = member.copies.get(request_id, 0) + 1
-                group.applied(application, results, group.raft.clock.now_us())
-        self._post(node, group.outgoing)
+        member.group.tell_the_time(self.now_s, member.group.raft.clock.now_us())
+        self._mail.extend((node, message.receiver, message) for message in member.work())
+        self._post(node, member.group.outgoing)
 
     def _post(self, node: int, outgoing: list[tuple[int, PeerCall]]) -> None:
         if not self.lose_calls:
@@ -195,6 +162,12 @@ class Three:
             command, lease_id=lease_id, queue=queue, reader=(b"__QUEUE_MODE__", None), slot=Slot(),
             waits=wait_s is not None, answer_by_s=self.now_s + (20 if wait_s is None else wait_s))
         member.group.pop(pop, member.group.raft.clock.now_us())
+        return pop
+
+    def popped(self, node: int, queue: bytes) -> WaitingPop:
+        """The same, and what follows."""
+        pop = self.pop(node, queue)
+        self.settle()
         return pop
 
     def read(self, node: int) -> Slot:

@@ -269,3 +269,34 @@ def test_a_snapshot_brings_its_last_stamp_and_the_offset_of_its_term() -> None:
     groups[1].machine.pass_time(HOUR)
     raft.hear_boottime(1, groups[1].machine.boottime_us())
     assert raft.clock.now_us() == true_us(groups)
+
+
+def test_a_leaders_stamp_is_a_sample_of_its_clock() -> None:
+    """M-21: a member that restarted after a reboot, and heard no node frame since, knows the time from what it appended:
+    its wall clock, and the others', are an hour ahead.
+    """
+    groups = Groups()
+    for member in groups.members.values():
+        member.machine.now_wall_us += HOUR
+        member.raft.clock = GroupClock.first_ever(member.machine)
+    groups.elect(1)
+    before_us = groups.stamp(1)
+    groups.settle()
+    assert not groups[2].raft.clock.estimate().is_weak
+    wall_clocks_jump(groups, HOUR)
+    groups.silent = {1}
+    groups.elect(2)
+    assert groups.stamp(2) - before_us < SECOND
+
+
+def test_of_several_founders_the_lower_median_of_wall_clocks_counts() -> None:
+    """M-22: a new cluster believes its wall clocks as weakly as after a reboot: one that is an hour ahead makes nothing
+    early."""
+    groups = Groups()
+    walls_us = []
+    for node_id, ahead_us in ((1, HOUR), (2, 0), (3, SECOND)):
+        groups[node_id].machine.now_wall_us += ahead_us
+        walls_us.append(groups[node_id].machine.now_wall_us)
+        groups[node_id].raft.clock = GroupClock.first_ever(groups[node_id].machine)
+    groups.elect(1)
+    assert groups.stamp(1) <= sorted(walls_us)[1]

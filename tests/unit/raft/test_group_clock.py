@@ -272,8 +272,8 @@ def test_a_snapshot_brings_its_last_stamp_and_the_offset_of_its_term() -> None:
 
 
 def test_a_leaders_stamp_is_a_sample_of_its_clock() -> None:
-    """M-21: a member that restarted after a reboot, and heard no node frame since, knows the time from what it appended:
-    its wall clock, and the others', are an hour ahead.
+    """M-21: a member of a new cluster that heard no node frame yet knows the time from what it appended. The wall
+    clocks are an hour ahead by then.
     """
     groups = Groups()
     for member in groups.members.values():

@@ -15,7 +15,8 @@ class Lane(IntEnum):
 
 
 class Unavailable(Exception):
-    """The group could not decide the call. `code` is `timeout`, `retry` or `no_leader`; the last was never proposed."""
+    """No group decided the call. `code` is `timeout`, `retry`, `no_leader` or `tenant_limit`; the last two were never
+    proposed."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -26,11 +27,13 @@ class Broker(Protocol):
     """The way from a door to the group that decides (the pipeline implements it).
 
     A write is answered with its packed answer (`answers.pack`), a read with `answers.result(...)`. Every method raises
-    Unavailable at its deadline or when nobody leads.
+    Unavailable at its deadline or when nobody leads. `tenant`: whose state it is about, 16 bytes (tenants.py); its
+    first write makes its group.
     """
 
     async def write(
-        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
+        self, tenant: bytes, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING,
+        places: tuple[bytes, ...] = (),
     ) -> bytes:
         """Propose a command and wait until it has committed and applied here.
 
@@ -40,17 +43,17 @@ class Broker(Protocol):
         ...
 
     async def write_all(
-        self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
+        self, tenant: bytes, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
     ) -> list[bytes]:
         """Propose the commands of one call, (command, places) each, adjacent and in order (PU-43); their results."""
         ...
 
-    async def read(self, query: bytes, *, timeout_ms: int) -> bytes:
+    async def read(self, tenant: bytes, query: bytes, *, timeout_ms: int) -> bytes:
         """A linearizable read (`queries.py`): read-index, then from this node's store (M-40)."""
         ...
 
     async def pop(
-        self, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+        self, tenant: bytes, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
         wait_ms: int | None, client_gone: Callable[[], Awaitable[None]] | None,
     ) -> bytes:
         """Pop, now or when something can be delivered. `wait_ms` None: try once (PA-20).
@@ -60,7 +63,7 @@ class Broker(Protocol):
         """
         ...
 
-    async def hand_back(self, lease_id: bytes) -> None:
+    async def hand_back(self, tenant: bytes, lease_id: bytes) -> None:
         """The answer of a pop could not be delivered (PA-23)."""
         ...
 

@@ -39,6 +39,7 @@ class Kind(IntEnum):
     HAND_BACK = 7
     CONFIGURE = 8
     FORGET_IDS = 9
+    CREATE_TENANT = 10  # of group 0
 
 
 class TimerOp(IntEnum):
@@ -166,6 +167,11 @@ def configure(request_id: bytes, queue: bytes, uuid: bytes, labels: tuple[bytes 
 def forget_ids(*, at_most: int, keep_at_least_s: int) -> bytes:
     """Forget message ids whose time is over, up to the entry's stamp (PU-55)."""
     return cbor2.dumps((Kind.FORGET_IDS, b"", at_most, keep_at_least_s))
+
+
+def create_tenant(request_id: bytes, tenant: bytes, *, at_most: int) -> bytes:
+    """Give a tenant a group, unless it has one (M-70). at_most: tenants that the cell takes (QUEEN_MAX_TENANTS)."""
+    return cbor2.dumps((Kind.CREATE_TENANT, request_id, tenant, at_most))
 
 
 def request_id_of(command: bytes) -> bytes:

@@ -184,8 +184,8 @@ class Settings:
     jwt_role_read_only: str = _text("JWT_ROLE_READ_ONLY", "read-only", "role name")
     jwt_role_write_only: str = _text("JWT_ROLE_WRITE_ONLY", "write-only", "role name")
 
-    # --- tenancy and security (config.md 3): known, not built
-    tenancy_header: bool = _switch("QUEEN_TENANCY_HEADER", False, "read x-queen-tenant; not built: stops the boot")
+    # --- tenancy and security (config.md 3)
+    tenancy_header: bool = _switch("QUEEN_TENANCY_HEADER", False, "read x-queen-tenant")
     kv_trusted_proxy: bool = _switch("QUEEN_KV_TRUSTED_PROXY", False, "x-queen-tenant is set by a trusted front")
     encryption_key: str = _row("", Row("QUEEN_ENCRYPTION_KEY", str, "64 hex; not built: stops the boot", secret=True))
 
@@ -309,7 +309,6 @@ _RESERVED = (
 # Attributes whose feature is not built: any value but the default would promise what is not kept.
 _NOT_BUILT = {
     "jwt_enabled": "tokens are not checked by this release: without them anybody could do anything",
-    "tenancy_header": "tenants are not kept apart by this release",
     "tls_cert": "this release speaks no TLS",
     "tls_key": "this release speaks no TLS",
     "tls_ca": "this release speaks no TLS",
@@ -324,10 +323,10 @@ _NOT_BUILT = {
 # Attributes that a later release reads: whoever sets one should know that it does nothing yet.
 _NO_EFFECT_YET = (
     "promote_max_lag", "cluster_version_ms", "ready_lag_entries",
-    "fwd_inflight", "hold_ms", "max_tenants", "request_id_window_s", "purge_hold_s", "log_cache_mb",
+    "fwd_inflight", "hold_ms", "request_id_window_s", "purge_hold_s", "log_cache_mb",
     "scrub_every_s", "scrub_rows_per_s", "admit_forward_hold_ms", "retention_interval_ms", "retention_batch",
     "retention_scan_per_s", "partition_cleanup_days", "partition_cleanup", "trace_retention_s", "metrics_flush_ms",
-    "kv_trusted_proxy", "kv_read_rate", "kv_read_burst",
+    "kv_read_rate", "kv_read_burst",
     "jwt_algorithm", "jwt_secret", "jwt_public_key", "jwt_jwks_url", "jwt_jwks_refresh_s", "jwt_jwks_timeout_ms",
     "jwt_issuer", "jwt_audience", "jwt_clock_skew_s", "jwt_skip_paths", "jwt_roles_claim", "jwt_roles_array_claim",
     "jwt_role_admin", "jwt_role_read_write", "jwt_role_read_only", "jwt_role_write_only",
@@ -383,6 +382,9 @@ def _check(settings: Settings) -> None:
     for attribute, reason in _NOT_BUILT.items():
         if getattr(settings, attribute):
             raise BadSetting(rows()[attribute].env, f"not supported yet: {reason}. Unset it")
+    if settings.tenancy_header and not settings.kv_trusted_proxy:  # TA-4: anybody could set the header
+        raise BadSetting(
+            "QUEEN_TENANCY_HEADER", "needs QUEEN_KV_TRUSTED_PROXY=1: something in front must set x-queen-tenant")
     if settings.raft_peers:
         if settings.replicator == "local":  # CL-5: not a cluster of one node in silence
             raise BadSetting("QUEEN_RAFT_PEERS", "is set, but QUEEN_RAFT_REPLICATOR says that this is a single node")

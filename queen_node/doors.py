@@ -77,7 +77,7 @@ def build_handlers(
             "configure": ConfigureHandlers(broker, ids, timeout_ms=call_ms).configure,
             "dlq_list": DeadLetterHandlers(broker, timeout_ms=call_ms).list,
         },
-        {"push": pushes.before_push})
+        {"push": pushes.before_push}, tenancy=settings.tenancy_header)
 
 
 def settle_garbage() -> None:

@@ -116,7 +116,13 @@ RETRY = Refusal("retry", 503, Applied.UNKNOWN, "the leader changed while the cal
 NO_LEADER = Refusal("no_leader", 503, Applied.NO, "no leader is known", retry_after_s=1)
 TIMEOUT = Refusal("timeout", 503, Applied.UNKNOWN, "the deadline passed before the outcome was known", retry_after_s=1)
 STORAGE_FULL = Refusal("storage_full", 507, Applied.NO, "the disk is nearly full: only what frees space is taken")
+BAD_TENANT_TEXT = "invalid x-queen-tenant header (must be a UUID)"  # TA-3
+RESERVED_TENANT = Refusal("reserved_tenant", 403, Applied.NO, "this tenant is reserved: no route acts on it")
+TENANT_LIMIT = Refusal("tenant_limit", 403, Applied.NO, "this cell takes no more tenants")
 TOO_MANY_CONNECTIONS = Refusal("overloaded", 503, Applied.NO, "too many connections", retry_after_s=1)
+
+# What no group decided, by the code of `broker.Unavailable`; families with words of their own have their own table.
+UNDECIDED = {"timeout": TIMEOUT, "retry": RETRY, "no_leader": NO_LEADER, "tenant_limit": TENANT_LIMIT}
 
 # --- push
 BINARY_PUSH = Refusal(
@@ -168,3 +174,4 @@ TIMERS_TIMEOUT = Refusal(
     "timers_unavailable", 503, Applied.UNKNOWN, TIMEOUT.text, "timers_timeout", Shape.FAMILY, 1)
 TIMERS_RETRY = Refusal("timers_unavailable", 503, Applied.UNKNOWN, RETRY.text, "timers_retry", Shape.FAMILY, 1)
 TIMERS_NO_LEADER = Refusal("timers_unavailable", 503, Applied.NO, NO_LEADER.text, "no_leader", Shape.FAMILY, 1)
+TIMERS_TENANT_LIMIT = Refusal("tenant_limit", 403, Applied.NO, TENANT_LIMIT.text, "tenant_limit", Shape.FAMILY)

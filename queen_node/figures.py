@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from queen_node.group_actor import GroupActor
+from queen_node.host import Host
 from queen_node.keeper import Keeper
 from queen_node.metrics import Metrics
 from queen_node.state import timers
 from queen_node.state.rocks import RocksEngine
 from queen_node.state.step import Tally
+from raft.clock import TimeSource
 from raft.log_writer import LogWriter
 
 DUE_COUNTED_MAX = 1000  # a scrape must be quick: beyond these the number of due timers only says "at least so many"
@@ -57,41 +59,56 @@ class Figures:
         self.metrics.wal_fsync_s.observe(seconds)
 
     def gauges(
-        self, actor: GroupActor, keeper: Keeper, log_writer: LogWriter, engine: RocksEngine, wall_us: Callable[[], int],
+        self, host: Host, keeper: Keeper, log_writer: LogWriter, engine: RocksEngine, source: TimeSource,
     ) -> Callable[[], None]:
         """What brings the gauges up to date before a scrape, reading what is committed."""
 
         def read() -> None:
-            metrics, group = self.metrics, actor.group
-            store, core, clock = group.machine.store, group.raft.core, group.raft.clock
-            counters = store.counters()
-            now_us = clock.now_us()
-            metrics.timers_pending = counters.timers_pending
-            metrics.leases_live = counters.leases_live
-            metrics.dlq_depth = counters.dead_letters
-            metrics.parked_polls = len(group.pops)
-            if not store.batch_count:  # between two slices of an entry the calendar is not anybody's to read
-                metrics.timers_due, late_us = timers.due_figures(store, now_us, DUE_COUNTED_MAX)
-                metrics.timers_oldest_late_s = late_us / 1_000_000
+            metrics, actors = self.metrics, list(host.groups.values())
+            counters = [actor.group.machine.store.counters() for actor in actors]
+            metrics.timers_pending = sum(row.timers_pending for row in counters)
+            metrics.leases_live = sum(row.leases_live for row in counters)
+            metrics.dlq_depth = sum(row.dead_letters for row in counters)
+            metrics.parked_polls = sum(len(actor.group.pops) for actor in actors)
+            metrics.timers_due, late_us = _due(actors)
+            metrics.timers_oldest_late_s = late_us / 1_000_000
             metrics.push_requests = _answered(metrics, "/api/v1/push")
             metrics.pop_requests = _answered(metrics, "/api/v1/pop")
             metrics.ack_requests = _answered(metrics, "/api/v1/ack")
+            cores = [actor.group.raft.core for actor in actors]
             metrics.raft_index = {
-                "log": core.log.last_index, "committed": core.commit_index, "applied": core.applied_index,
-                "durable": keeper.durable_index[group.raft.life],
+                "log": sum(core.log.last_index for core in cores),
+                "committed": sum(core.commit_index for core in cores),
+                "applied": sum(core.applied_index for core in cores),
+                "durable": sum(keeper.durable_index.values()),
             }
-            failed = actor.poison is not None
-            leading = group.raft.may_propose and not failed
+            failed = sum(actor.poison is not None for actor in actors)
+            leading = sum(actor.group.raft.may_propose and actor.poison is None for actor in actors)
             metrics.raft_groups = {
-                "leading": int(leading), "following": int(not (leading or failed)), "quiet": 0, "failed": int(failed)}
-            metrics.raft_inflight = core.log.last_index - core.applied_index
+                "leading": leading, "following": len(actors) - leading - failed, "quiet": 0, "failed": failed}
+            metrics.raft_inflight = sum(core.log.last_index - core.applied_index for core in cores)
             metrics.raft_storage_full = int(keeper.gates.storage_full)
             metrics.store_bytes = engine.size_bytes()
-            metrics.clock_offset_s = (wall_us() - now_us) / 1_000_000
-            metrics.inbox_depth = {"group": len(actor.inbox), "log": log_writer.waiting_count}
-            metrics.inbox_peak = {"group": actor.inbox.peak}
+            metrics.clock_offset_s = (source.wall_us() - host.cell.group.raft.clock.now_us()) / 1_000_000
+            metrics.inbox_depth = {
+                "group": sum(len(actor.inbox) for actor in actors), "log": log_writer.waiting_count}
+            metrics.inbox_peak = {"group": max(actor.inbox.peak for actor in actors)}
 
         return read
+
+
+def _due(actors: Sequence[GroupActor]) -> tuple[int, int]:
+    """How many timers are due, at least, and by how many µs the oldest is late."""
+    count = late_us = 0
+    for actor in actors:
+        group = actor.group
+        store, now_us = group.machine.store, group.raft.clock.now_us()
+        # Between two slices of an entry the calendar is not anybody's to read.
+        if group.deadline_us is None or group.deadline_us > now_us or store.batch_count:
+            continue
+        due, oldest_us = timers.due_figures(store, now_us, DUE_COUNTED_MAX)
+        count, late_us = count + due, max(late_us, oldest_us)
+    return count, late_us
 
 
 def _answered(metrics: Metrics, beginning: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
@@ -11,97 +10,38 @@ import trio
 
 from queen_node import queries
 from queen_node.applier import Applier, Poison, Poisoned
-from queen_node.broker import Lane, Unavailable
-from queen_node.calls import Pending, PendingRead
+from queen_node.broker import Unavailable
+from queen_node.calls import PendingRead
+from queen_node.debt import Debt
+from queen_node.events import (
+    ALARM,
+    Alarm,
+    Campaign,
+    Due,
+    Event,
+    HandBack,
+    HandOver,
+    Heard,
+    HeardClock,
+    LetPopsGo,
+    Pop,
+    Tick,
+    Withdraw,
+    Written,
+)
 from queen_node.group import Group
 from queen_node.inbox import Inbox
-from queen_node.parked_pops import WaitingPop
 from queen_node.peer_calls import PeerCall
 from queen_node.queries import Reader
 from queen_node.state.step import Tally
+from queen_node.state.tenants import Tenant
 from raft.group import LogWrite
 from raft.invariants import must
 from raft.messages import Entry, Message
 from raft.wal import GroupWrite, LogFailed
 
 LATE_CALLS_EVERY_S = 0.5  # how late a call may learn that its time is over
-REPLAY_COMMANDS_MAX = 20_000  # M-2
-REPLAY_BYTES_MAX = 16 << 20
 READ_STEPS_A_TURN = 1  # a read that is not finished after this many slices goes on in a task of its own
-
-
-@dataclass(frozen=True, slots=True)
-class Pop:
-    """A pop that a client sent."""
-
-    pop: WaitingPop
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Its client has gone."""
-
-    pop: WaitingPop
-
-
-@dataclass(frozen=True, slots=True)
-class HandBack:
-    """Its answer could not be delivered."""
-
-    lease_id: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A write of the log is on the disk."""
-
-    write: LogWrite
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What the same group said on another node: Raft's words, or about calls."""
-
-    node: int
-    said: Message | PeerCall
-
-
-@dataclass(frozen=True, slots=True)
-class HeardClock:
-    """A node's BOOTTIME when it said so, a moment ago (M-21)."""
-
-    node: int
-    boottime_us: int
-
-
-class Tick:
-    """Raft's unit of time has passed."""
-
-
-@dataclass(frozen=True, slots=True)
-class HandOver:
-    """The node stops: somebody else should lead, who answered within so many ticks (CL-54)."""
-
-    max_silent_ticks: int
-
-
-class LetPopsGo:
-    """The node stops: pops that wait are answered empty, so that their connections can close (CL-131)."""
-
-
-class Due:
-    """The wheel: a deadline may have passed."""
-
-
-class Alarm:
-    """The time that the group asked to be told of has come."""
-
-
-DUE, ALARM, LET_POPS_GO, TICK = Due(), Alarm(), LetPopsGo(), Tick()
-Event = (
-    tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Heard | HeardClock | Tick | Due | Alarm
-    | LetPopsGo | HandOver
-)
 
 
 class LogSink(Protocol):
@@ -140,36 +80,8 @@ def _nobody_is_behind(node: int, index: int) -> None:
     must(False, "nobody is behind a lone voter", node=node, index=index)
 
 
-class Debt:
-    """What would have to be replayed after a crash now: the keeper pays it with a flush (M-2).
-
-    since_s: of the first write that is not flushed. began: there is one. full: it must be paid now.
-    """
-
-    __slots__ = ("began", "bytes", "commands", "full", "since_s")
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Everything so far is about to be flushed."""
-        self.commands = self.bytes = 0
-        self.since_s = 0.0
-        self.began, self.full = trio.Event(), trio.Event()
-
-    def add(self, commands: int, size: int) -> None:
-        """An entry was applied."""
-        self.commands += commands
-        self.bytes += size
-        if not self.began.is_set():
-            self.since_s = trio.current_time()
-            self.began.set()
-        if self.commands >= REPLAY_COMMANDS_MAX or self.bytes >= REPLAY_BYTES_MAX:
-            self.full.set()
-
-
 class GroupActor:
-    """Runs one tenant's group. All that it decides is in `Group`, which awaits nothing.
+    """Runs one group. All that it decides is in `Group`, which awaits nothing.
 
     arm: tells the wheel the group's next deadline, in µs of BOOTTIME, or None. inbox_bound: commands that
     may wait before their senders must (QUEEN_RAFT_COMMAND_QUEUE_DEPTH).
@@ -184,8 +96,10 @@ class GroupActor:
         self.inbox: Inbox[Event] = Inbox(inbox_bound)
         self.debt = debt
         self.poison: Poison | None = None
+        self.replay_until = group.raft.core.log.last_index  # the tail of the log as the disk has it
         self._applier, self._log_sink, self._arm, self._count = applier, log_sink, arm, count
         self.peers: Peers = Alone()  # who has others sets this before `run`
+        self.on_tenants: Callable[[Sequence[Tenant]], None] | None = None  # of group 0: tenants that got a group
         self._supply = supply or _nobody_is_behind
         self._armed_us: int | None = -1
         self._alarm_scope = trio.CancelScope()
@@ -235,6 +149,8 @@ class GroupActor:
                 group.raft.hear_boottime(node, boottime_us)
             case Tick():
                 group.raft.core.tick()
+            case Campaign():
+                group.raft.core.campaign(skip_pre_vote=True)
             case HandOver(max_silent_ticks):
                 group.hand_over(max_silent_ticks)
             case PendingRead():
@@ -310,6 +226,8 @@ class GroupActor:
         for tally in group.tallies:
             self._count(tally)
         group.tallies.clear()
+        if application.step.tenants and self.on_tenants is not None:
+            self.on_tenants(application.step.tenants)
         return True
 
     # --- reading

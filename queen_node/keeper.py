@@ -13,9 +13,8 @@ import structlog
 import trio
 
 from queen_node.crash_points import Reached
+from queen_node.debt import Debt
 from queen_node.disk_gate import OPEN, DiskGate, Gates, Step, give_ballast, lay_ballast, used_percent
-from queen_node.group_actor import Debt
-from queen_node.state.machine import Machine
 from queen_node.state.rocks import RocksEngine
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -29,15 +28,15 @@ class Keeper:
     """Plain state, two loops. `release(life, index)`: the log no longer needs a group's entries up to there."""
 
     def __init__(
-        self, engine: RocksEngine, machines: Mapping[int, Machine], debt: Debt, *,
+        self, engine: RocksEngine, applied: Callable[[], Mapping[int, int]], debt: Debt, *,
         release: Callable[[int, int], None], reached: Reached, directory: Path, gate: DiskGate,
         tell_gates: Callable[[Gates], None],
     ) -> None:
-        """tell_gates: hears the gates when one of them has changed."""
+        """applied: applied index of every group, by life; tell_gates: hears the gates when one of them has changed."""
         self.gates = OPEN
         self.used_percent = 0.0  # of the data directory's volume
-        self.durable_index: dict[int, int] = {life: machine.applied_index for life, machine in machines.items()}
-        self._engine, self._machines, self._debt = engine, machines, debt
+        self.durable_index: dict[int, int] = dict(applied())
+        self._engine, self._applied, self._debt = engine, applied, debt
         self._release, self._reached = release, reached
         self._directory, self._gate, self._tell_gates = directory, gate, tell_gates
 
@@ -69,14 +68,15 @@ class Keeper:
 
     async def make_durable(self) -> None:
         """Flush the store and let the log forget what the flush made durable."""
-        applied = {life: machine.applied_index for life, machine in self._machines.items()}
+        applied = self._applied()
         self._debt.clear()
         self._reached("store.before_flush")
         await trio.to_thread.run_sync(self._engine.flush)
         self._reached("store.after_flush")
-        self.durable_index.update(applied)
         for life, index in applied.items():
-            self._release(life, index)
+            if index > self.durable_index.get(life, 0):
+                self.durable_index[life] = index
+                self._release(life, index)
 
     async def _watch_disk(self) -> None:
         directory = self._directory

@@ -201,7 +201,7 @@ FAMILIES = (
     Family("queen_timers_fire_failures_total", _C, "timers_fire_failures", "Refused fires by kind.", "class"),
     Family("queen_timers_fire_lag_seconds", _H, "timers_fire_lag_s", "Stamp of the fire minus deliverAt."),
     Family("queen_timers_tick_late_seconds", _H, "timers_tick_late_s", "Lateness of the timer tick itself."),
-    Family("queen_raft_index", _G, "raft_index", "Places in the log.", "kind"),
+    Family("queen_raft_index", _G, "raft_index", "Places in the logs, summed over the groups.", "kind"),
     Family("queen_raft_groups", _G, "raft_groups", "Groups on this node.", "state"),
     Family("queen_raft_inflight", _G, "raft_inflight", "Entries proposed and not applied."),
     Family("queen_raft_storage_full", _G, "raft_storage_full", "1 while the disk gate is closed."),

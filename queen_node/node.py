@@ -10,7 +10,6 @@ import random
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +18,11 @@ import structlog
 import trio
 
 from queen_node import commands, config
+from queen_node.antechamber import Antechamber
 from queen_node.applier import Applier, parse_skips
+from queen_node.condition import condition
 from queen_node.crash_points import Reached, crash_at
+from queen_node.debt import Debt
 from queen_node.disk_gate import DiskGate
 from queen_node.doors import build_handlers, operations, rules_of_fire, settle_garbage
 from queen_node.doorway.children import DoorChildren
@@ -28,140 +30,34 @@ from queen_node.doorway.link import DoorLink
 from queen_node.doorway.report import Sums
 from queen_node.figures import Figures
 from queen_node.group import Group, GroupSettings
-from queen_node.group_actor import DUE, LET_POPS_GO, Debt, GroupActor, HandOver
-from queen_node.http.handlers.operations import ApplyFailure, Groups, Health
+from queen_node.group_actor import GroupActor
+from queen_node.host import Host
+from queen_node.http.handlers.operations import Health
 from queen_node.http.server import Server, bind, limits_from, take_descriptors, unbound
 from queen_node.keeper import Keeper
-from queen_node.layout import CannotStart, Layout, Places, open_layout
+from queen_node.layout import CannotStart
 from queen_node.metrics import Metrics
 from queen_node.observability import LoopWatch
-from queen_node.peering import Peering
-from queen_node.peers import cluster_id, parse_peers
+from queen_node.opening import open_data, open_group, open_machine
+from queen_node.peering import GroupPeers, Peering
 from queen_node.pipeline import Pipeline
-from queen_node.state.machine import Machine
-from queen_node.state.rocks import RocksEngine, StoreDamaged
-from queen_node.state.store import Store
+from queen_node.state.rocks import StoreDamaged
+from queen_node.state.rows import TenantRow
 from queen_node.timer_wheel import TimerWheel, run_wheel
-from raft.clock import GroupClock, ShiftedWallTime, SystemTime, TimeSource, estimate_after_restart, read_clocks
-from raft.configurations import decode_configuration
-from raft.core import Core, Role
-from raft.disk import FileDisk
-from raft.forgetful_disk import ForgetfulDisk, forget_notes
+from raft.clock import ShiftedWallTime, SystemTime, TimeSource, read_clocks
 from raft.group import RaftGroup
 from raft.laggards import supply
-from raft.log import Log
 from raft.log_writer import LogWriter
-from raft.messages import Entry, HardState
-from raft.quorum import Configuration
-from raft.settings import Settings as RaftSettings
-from raft.wal import Damaged, LogFailed, Recovered, Wal
+from raft.wal import LogFailed
 from raft.wal_hand import ProcessHand
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 SUCCESSOR_HEARD_MS = 1000  # it answered within (CL-54)
 HAND_OVER_S, HAND_OVER_STEP_S = 3.0, 0.1
-LIFE = 1  # of the default tenant's group
-# Of a majority's silence: a leader proposes nothing; it lets somebody else lead (CL-52, CL-53).
-LEADER_HOLDS_MS, LEADER_DEAF_MS = 1500, 3000
-REPLAY_READ_BYTES = 4 << 20
+LEADER_HOLDS_MS = 1500  # of a majority's silence: then a leader proposes nothing (CL-52)
 PORT_PATIENCE_S = 5.0  # a door of a node that was killed holds the port until it has noticed
 IDLE_TICK_MS = 50  # of a wheel that only serves the forgetting of ids, when timers are switched off
-
-
-@dataclass(slots=True)
-class Opened:
-    """What is on this node's disk, open."""
-
-    wal: Wal
-    recovered: Recovered
-    disk: FileDisk
-    engine: RocksEngine
-    machine: Machine
-    is_new: bool  # nothing was here before
-    layout: Layout
-
-
-def open_data(settings: config.Settings) -> Opened:
-    """Open the data directory. Raises CannotStart: one line that names what is wrong (CL-124)."""
-    places = Places(Path(settings.raft_dir))
-    members = parse_peers(settings.raft_peers) if settings.raft_peers else ()
-    layout, is_new = open_layout(
-        places, node_id=settings.node_id, founders=tuple(member.node_id for member in members),
-        cluster_id=cluster_id(settings.cell_id, members).decode())
-    disk = ForgetfulDisk() if settings.test_drop_unsynced else FileDisk()
-    try:
-        if not settings.test_drop_unsynced:
-            forget_notes(places.log)
-        wal, recovered = Wal.open(
-            places.log, disk, segment_bytes=settings.segment_bytes, identity=bytes.fromhex(layout.directory_id),
-            must_exist=not is_new)
-        engine = RocksEngine(places.store)
-        machine = Machine(Store(engine, life=LIFE))
-    except (Damaged, StoreDamaged) as error:
-        raise CannotStart(str(error)) from error
-    except OSError as error:
-        raise CannotStart(f"{error.filename or places.directory}: {error.strerror}") from error
-    if recovered.torn is not None:
-        log.info("torn tail of the log cut", tail=str(recovered.torn))
-    _check_agreement(places, recovered, machine)
-    return Opened(wal, recovered, disk, engine, machine, is_new, layout)
-
-
-def _check_agreement(places: Places, recovered: Recovered, machine: Machine) -> None:
-    """Log and store must be of one history: the store is never ahead of the log, nor behind its beginning (M-3)."""
-    applied_index = machine.applied_index
-    group = recovered.groups.get(LIFE)
-    first_index, last_index = (group.first_index, group.last_index) if group is not None else (1, 0)
-    if applied_index > last_index:
-        raise CannotStart(
-            f"{places.log}: the log ends at entry {last_index}, but {places.store} holds {applied_index}: "
-            "log files are missing; replace this node")
-    if applied_index < first_index - 1:
-        raise CannotStart(
-            f"{places.store}: holds entries up to {applied_index}, but {places.log} begins at {first_index}: "
-            "the store is older than its log or empty; replace this node")
-
-
-def open_group(opened: Opened, settings: config.Settings, source: TimeSource) -> RaftGroup:
-    """The tenant's group as the disk has it."""
-    group = opened.recovered.groups.get(LIFE)
-    meta = opened.machine.store.meta
-    if group is None:
-        log_tail, hard_state = Log(), HardState(0, 0, 0)
-        clock = GroupClock.first_ever(source)
-    else:
-        applied = meta.applied_index, meta.applied_term
-        tail = _tail(opened.wal, meta.applied_index, group.last_index)
-        log_tail = Log.restore(applied, tail)
-        hard_state = group.hard_state
-        estimate = estimate_after_restart(
-            group.clock_us, group.clock_offset_us, group.reading, read_clocks(source))
-        clock = GroupClock(source, estimate, meta.stamp_us)
-    configuration = (
-        decode_configuration(meta.configuration) if meta.configuration else Configuration(opened.layout.founders))
-    core = Core(
-        node_id=settings.node_id, configuration=configuration, log=log_tail, hard_state=hard_state,
-        applied_index=meta.applied_index, settings=raft_settings(settings), random=random.Random(),
-    )
-    return RaftGroup(
-        life=LIFE, core=core, clock=clock, stamp_of=commands.stamp_of, offset=(meta.offset_term, meta.offset_us))
-
-
-def raft_settings(settings: config.Settings) -> RaftSettings:
-    """In ticks of a heartbeat (cluster.md 6)."""
-    def ticks(milliseconds: int) -> int:
-        return max(2, -(-milliseconds // settings.heartbeat_ms))
-
-    election_ticks = ticks(settings.election_ms)
-    return RaftSettings(election_ticks=election_ticks, quorum_ticks=max(election_ticks, ticks(LEADER_DEAF_MS)))
-
-
-def _tail(wal: Wal, applied_index: int, last_index: int) -> list[Entry]:
-    entries: list[Entry] = []
-    while applied_index + len(entries) < last_index:
-        entries += wal.read(LIFE, applied_index + len(entries) + 1, last_index, REPLAY_READ_BYTES)
-    return entries
 
 
 def group_settings(settings: config.Settings) -> GroupSettings:
@@ -202,8 +98,7 @@ class Node:
         self._source: TimeSource = (
             ShiftedWallTime(system, Path(settings.test_clock_file)) if settings.test_clock_file else system)
         opened = open_data(settings)
-        self._was_here_before = not opened.is_new
-        self._engine = opened.engine
+        self._opened = opened
         self.metrics = Metrics(trio.current_time())
         self._figures = Figures(self.metrics)
         self._log_writer = LogWriter(
@@ -215,40 +110,52 @@ class Node:
             lambda: read_clocks(self._source), self._figures)
         self._wheel: TimerWheel[int] = TimerWheel(
             tick_us=(settings.timer_tick_ms or IDLE_TICK_MS) * 1000, now_us=self._source.boottime_us())
-        debt = Debt()
-        raft_group = open_group(opened, settings, self._source)
-        self.replay_until = raft_group.core.log.last_index
-        self._applier = Applier(
-            opened.machine, reached=self._reached, count_slow=self._figures.count_slow,
-            slow_command_ms=settings.slow_command_ms, skips=_skips(settings))
-        self.actor = GroupActor(
-            Group(raft_group, opened.machine, group_settings(settings)), self._applier, self._log_writer,
-            arm=lambda at_us: self._wheel.arm(LIFE, at_us), count=self._figures.count, debt=debt,
-            inbox_bound=settings.command_queue_depth, supply=self._supply)
+        self._debt = Debt()
+        self._group_settings = group_settings(settings)
+        self._appliers: dict[int, Applier] = {}
+        self._lost: set[tuple[int, int]] = set()  # groups and their members that only a snapshot could help; told once
+        self._peering = self._join_peers() if len(opened.layout.founders) > 1 else None
+        self.host = Host(settings.node_id, self._open_actor, Antechamber(
+            at_most_tenants=settings.max_tenants, bound=settings.command_queue_depth,
+            mint=lambda: random.randbytes(16)))
         self._keeper = Keeper(
-            opened.engine, {LIFE: opened.machine}, debt, release=self._release, reached=self._reached,
+            opened.engine, self._applied, self._debt, release=self._release, reached=self._reached,
             directory=Path(settings.raft_dir), gate=DiskGate(settings.disk_high_percent, settings.disk_low_percent),
             tell_gates=lambda gates: None if children is None else children.tell_gates(gates))
         self.metrics.before_scrape.append(self._figures.gauges(
-            self.actor, self._keeper, self._log_writer, opened.engine, self._source.wall_us))
+            self.host, self._keeper, self._log_writer, opened.engine, self._source))
         self.pipeline = Pipeline(
-            self.actor, self.metrics, admit_max_bytes=settings.admit_max_mb << 20,
+            self.host, self.metrics, admit_max_bytes=settings.admit_max_mb << 20,
             admit_hold_s=settings.admit_hold_ms / 1000, margin_s=settings.pop_reply_margin_ms / 1000,
             gates=lambda: self._keeper.gates, jitter=random.random)
-        self._lost: set[int] = set()  # members that only a snapshot could bring back; told once
-        self._peering = self._join_peers(opened) if len(opened.layout.founders) > 1 else None
         self._failure: str | None = None  # why this node has stopped its work (CL-126)
 
-    def _join_peers(self, opened: Opened) -> Peering:
+    def _open_actor(self, life: int, founding: TenantRow | None) -> GroupActor:
+        """A group as this node's disk has it, with its place among the actors. Raises CannotStart."""
+        opened, settings, peering = self._opened, self.settings, self._peering
+        machine = open_machine(opened, life)
+        raft_group = open_group(opened, settings, self._source, life, machine, founding)
+        applier = self._appliers[life] = Applier(
+            machine, reached=self._reached, count_slow=self._figures.count_slow,
+            slow_command_ms=settings.slow_command_ms, skips=_skips(settings, life))
+        actor = GroupActor(
+            Group(raft_group, machine, self._group_settings), applier, self._log_writer,
+            arm=partial(self._wheel.arm, life), count=self._figures.count, debt=self._debt,
+            inbox_bound=settings.command_queue_depth, supply=partial(self._supply, raft_group))
+        if peering is not None:
+            actor.peers = GroupPeers(peering, life)
+        return actor
+
+    def _join_peers(self) -> Peering:
         """What connects this node with the others of its cluster. Raises CannotStart."""
-        settings, layout = self.settings, opened.layout
+        settings, opened = self.settings, self._opened
         if not settings.raft_peers:
-            raise CannotStart(f"QUEEN_RAFT_PEERS: needed, the data belongs to a cluster of the nodes {layout.founders}")
+            raise CannotStart(
+                f"QUEEN_RAFT_PEERS: needed, the data belongs to a cluster of the nodes {opened.layout.founders}")
         opened.wal.keep_for_laggards(settings.log_budget_mb << 20)
-        peering = self.actor.peers = Peering(
-            settings, layout, life=LIFE, inbox=self.actor.inbox, source=self._source,
+        return Peering(
+            settings, opened.layout, source=self._source,
             disk_used_percent=lambda: round(self._keeper.used_percent))
-        return peering
 
     async def run(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until SIGTERM or SIGINT, or until cancelled. Starts with the port in use."""
@@ -262,7 +169,7 @@ class Node:
             async with trio.open_nursery() as outer:
                 outer.start_soon(self._write_log)
                 async with trio.open_nursery() as actors:
-                    actors.start_soon(self.actor.run)
+                    actors.start_soon(self.host.run)
                     actors.start_soon(self._turn_wheel)
                     actors.start_soon(self._keep)
                     actors.start_soon(LoopWatch(self.metrics).run)
@@ -281,7 +188,7 @@ class Node:
 
     async def _listen_to_peers(self, peering: Peering, actors: trio.Nursery) -> None:
         try:
-            await actors.start(peering.run)
+            await actors.start(peering.run, self.host)
         except OSError as error:
             raise CannotStart(f"QUEEN_RAFT_LISTEN: {peering.listen}: {error.strerror}") from error
 
@@ -289,7 +196,7 @@ class Node:
         """Listen on the client port; which it is."""
         address, port = self.settings.bind_address, self.settings.port
         try:
-            await bind(self._listener, address, port, PORT_PATIENCE_S if self._was_here_before else 0.0)
+            await bind(self._listener, address, port, 0.0 if self._opened.is_new else PORT_PATIENCE_S)
         except OSError as error:
             raise CannotStart(f"PORT: {address}:{port}: {error.strerror}") from error
         bound: int = self._listener.getsockname()[1]
@@ -303,7 +210,7 @@ class Node:
 
         def drain() -> None:
             server.drain()
-            self.actor.inbox.put(LET_POPS_GO)
+            self.host.let_pops_go()
 
         return Doors(partial(server.run, [self._listener]), drain)
 
@@ -311,7 +218,7 @@ class Node:
         """The doors in processes of their own, with our ends of their channels."""
         answers, sums = operations(self.settings, self, self.metrics), Sums(self.metrics)
         margin_s = self.settings.pop_reply_margin_ms / 1000
-        children.link(lambda channel: DoorLink(channel, self.actor.inbox, answers, sums, margin_s=margin_s))
+        children.link(lambda channel: DoorLink(channel, self.host, answers, sums, margin_s=margin_s))
 
         async def serve(task_status: trio.TaskStatus[None]) -> None:
             self._listener.close()  # the doors have it, and only they: it ends with them
@@ -333,7 +240,7 @@ class Node:
                     serving.cancel_scope.cancel()
 
                 await serving.start(serve)
-                log.info("serving", port=port, applied=self.actor.group.machine.applied_index, last=self.replay_until)
+                log.info("serving", port=port, groups=len(self.host.groups))
                 task_status.started(port)
 
                 async def drain_on_signal() -> None:
@@ -347,17 +254,20 @@ class Node:
     async def _hand_over(self) -> None:
         """Let somebody else lead before this node goes (CL-54); go on shutting down either way."""
         silent_ticks_max = -(-SUCCESSOR_HEARD_MS // self.settings.heartbeat_ms)
-        core = self.actor.group.raft.core
         with trio.move_on_after(HAND_OVER_S):
-            while self._peering is not None and core.role is Role.LEADER:
-                self.actor.inbox.put(HandOver(silent_ticks_max))
+            while True:
+                if self._peering is None or not self.host.hand_over(silent_ticks_max):
+                    return
                 await trio.sleep(HAND_OVER_STEP_S)
 
-    def _supply(self, node: int, index: int) -> None:
+    def _supply(self, group: RaftGroup, node: int, index: int) -> None:
         """Send a member what it needs and this node has only on disk."""
-        if not supply(self.actor.group.raft, self._log_writer.wal, node, index) and node not in self._lost:
-            self._lost.add(node)
-            log.error("a member is further behind than this node's log reaches: it must be replaced", node=node)
+        named = group.life, node
+        if not supply(group, self._log_writer.wal, node, index) and named not in self._lost:
+            self._lost.add(named)
+            log.error(
+                "a member is further behind than this node's log reaches: it must be replaced", node=node,
+                group=group.life)
 
     async def _write_log(self) -> None:
         try:
@@ -380,7 +290,7 @@ class Node:
 
     def _close_store(self) -> None:
         try:
-            self._engine.close()
+            self._opened.engine.close()
         except StoreDamaged as error:  # RocksDB repeats here what it said when its disk failed
             if self._failure is None:
                 self._stop_work("the store cannot be closed", error)
@@ -390,40 +300,26 @@ class Node:
         self._failure = f"{what}: {error}"
         log.error(
             f"{what}: this node does nothing more until its disk is well and it is restarted", error=str(error))
-        self.actor.refuse_everything()
+        self.host.refuse_everything()
 
     async def _turn_wheel(self) -> None:
         await run_wheel(
             self._wheel, tick_ms=self.settings.timer_tick_ms or IDLE_TICK_MS, clock_us=self._source.boottime_us,
-            tell=lambda _life: self.actor.inbox.put(DUE), observe_late_s=self.metrics.timers_tick_late_s.observe,
-            work_done=lambda: self.actor.group.machine.applied_index)
+            tell=self.host.due, observe_late_s=self.metrics.timers_tick_late_s.observe,
+            work_done=lambda: self._debt.entries)
 
     def _release(self, life: int, through_index: int) -> None:
         self._reached("wal.before_release")
         self._log_writer.wal.release(life, through_index)
 
+    def _applied(self) -> dict[int, int]:
+        return {life: actor.group.machine.applied_index for life, actor in self.host.groups.items()}
+
     def health(self) -> Health:
         """This node's condition now (AD-7)."""
-        actor = self.actor
-        core = actor.group.raft.core
-        poison, stopped = actor.poison, self._failure is not None
-        leads = actor.group.raft.may_propose and poison is None and not stopped
-        follows = core.leader not in (0, core.node_id)
-        replayed = core.applied_index >= self.replay_until
-        silent_ms = core.quorum_silent_ticks() * self.settings.heartbeat_ms if core.role is Role.LEADER else 0
-        failure = None
-        if poison is not None:
-            failure = ApplyFailure(
-                "deterministic" if poison.digest else "node-local", poison.log_index, poison.term, poison.digest,
-                poison.command, None, poison.error)
-        return Health(
-            role="stopped" if stopped else "leader" if leads else "follower" if follows else "candidate",
-            leader_known=leads or follows, leads_others=False, term=core.term, applied=core.applied_index,
-            commit=core.commit_index, lag_ms=0, quorum_ack_ms=silent_ms if leads or follows else None,
-            storage_ready=replayed, cluster_version=1, kinds=len(commands.Kind),
-            groups=Groups(
-                hosted=1, leading=int(leads), quiet=0, behind=int(not replayed), failed=(LIFE,) if poison else ()),
-            failure=failure, skipped=tuple(self._applier.skipped))
+        return condition(
+            self.host, stopped=self._failure is not None, heartbeat_ms=self.settings.heartbeat_ms,
+            skipped={life: applier.skipped for life, applier in self._appliers.items()})
 
 
 def _crash_point(settings: config.Settings) -> Reached:
@@ -433,9 +329,9 @@ def _crash_point(settings: config.Settings) -> Reached:
         raise CannotStart(f"QUEEN_TEST_CRASH_AT: {error}") from error
 
 
-def _skips(settings: config.Settings) -> dict[int, str]:
+def _skips(settings: config.Settings, life: int) -> dict[int, str]:
     try:
-        return parse_skips(settings.raft_apply_skip, LIFE)
+        return parse_skips(settings.raft_apply_skip, life)
     except ValueError as error:
         raise CannotStart(f"QUEEN_RAFT_APPLY_SKIP: {error}") from error
 

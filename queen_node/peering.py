@@ -1,4 +1,4 @@
-"""This node among its peers: what its group says goes out, what theirs say comes in, and Raft's ticks.
+"""This node among its peers: what its groups say goes out, what theirs say comes in, and Raft's ticks.
 
 Here: which word travels in which frame, and what becomes of a frame. Not here: connections (`raft.transport`), what the
 words mean (`raft.core`, `group`).
@@ -14,8 +14,8 @@ import structlog
 import trio
 
 from queen_node import config, peer_calls
-from queen_node.group_actor import TICK, Event, Heard, HeardClock
-from queen_node.inbox import Inbox
+from queen_node.events import TICK, Heard, HeardClock
+from queen_node.host import Host
 from queen_node.layout import Layout
 from queen_node.peer_calls import PeerCall
 from queen_node.peers import PeerLog, listen_address, parse_peers
@@ -32,19 +32,31 @@ FORMAT = 1  # of what nodes say to each other and keep
 NODE_FRAME_EVERY_S = 0.1  # M-30
 LARGE_APPENDS_LAST_S = 1.0  # after a large append its followers go the same way, or they would overtake it
 
-class Peering:
-    """Implements `group_actor.Peers` for one group over the transport.
 
-    disk_used_percent: of this node's volume, now.
-    """
+class GroupPeers:
+    """The other nodes as one group sees them. Implements `group_actor.Peers`."""
+
+    def __init__(self, peering: Peering, life: int) -> None:
+        self._peering, self._life = peering, life
+
+    def send(self, said: Sequence[Message]) -> None:
+        """See `group_actor.Peers`."""
+        self._peering.send(self._life, said)
+
+    def tell(self, node: int, call: PeerCall) -> None:
+        """See `group_actor.Peers`."""
+        self._peering.tell(self._life, node, call)
+
+
+class Peering:
+    """The transport, between the host's groups and the other nodes. disk_used_percent: of this node's volume, now."""
 
     def __init__(
-        self, settings: config.Settings, layout: Layout, *, life: int, inbox: Inbox[Event], source: TimeSource,
-        disk_used_percent: Callable[[], int],
+        self, settings: config.Settings, layout: Layout, *, source: TimeSource, disk_used_percent: Callable[[], int],
     ) -> None:
         members = parse_peers(settings.raft_peers)
         self.listen = listen_address(settings.raft_listen, members, settings.node_id)
-        self._life, self._inbox, self._source = life, inbox, source
+        self._source = source
         self._disk_used_percent = disk_used_percent
         self._tick_s = settings.heartbeat_ms / 1000
         self._process_number = secrets.randbits(62)
@@ -58,8 +70,9 @@ class Peering:
         self._large_until_s: dict[NodeId, float] = {}
         self._ended = trio.Event()
 
-    async def run(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until `close`. Starts when it listens. Raises OSError."""
+    async def run(self, host: Host, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until `close`. Starts when it listens. host: who hears what comes. Raises OSError."""
+        self._host = host
         async with trio.open_nursery() as nursery:
             port = await nursery.start(self._serve)
             nursery.start_soon(self._tick)
@@ -73,17 +86,17 @@ class Peering:
 
     # --- what the group says
 
-    def send(self, said: Sequence[Message]) -> None:
-        """See `group_actor.Peers`."""
+    def send(self, life: int, said: Sequence[Message]) -> None:
+        """Raft's messages of a group, each to its receiver."""
         for message in said:
             data = messages.encode(message)
             self._transport.send_message(
-                message.receiver, self._life, data, by_bulk=type(message) is Append and self._goes_by_bulk(
+                message.receiver, life, data, by_bulk=type(message) is Append and self._goes_by_bulk(
                     message.receiver, len(data)))
 
-    def tell(self, node: int, call: PeerCall) -> None:
-        """See `group_actor.Peers`."""
-        self._transport.send_call(node, Call(0, 0, self._life, 0, peer_calls.encode(call)))
+    def tell(self, life: int, node: int, call: PeerCall) -> None:
+        """What a group says of a call."""
+        self._transport.send_call(node, Call(0, 0, life, 0, peer_calls.encode(call)))
 
     def _goes_by_bulk(self, peer: NodeId, size: int) -> bool:
         now_s = trio.current_time()
@@ -95,26 +108,23 @@ class Peering:
     # --- what comes in
 
     def _take(self, peer: NodeId, frame: Frame) -> None:
-        put, life = self._inbox.put, self._life
         match frame:
             case RaftFrame(said):
-                for named_life, data in said:
-                    if named_life == life:
-                        self._hear(peer, data, messages.decode)
+                for life, data in said:
+                    self._hear(peer, life, data, messages.decode)
             case CallFrame(calls):
                 for call in calls:
-                    if call.life == life:
-                        self._hear(peer, call.data, peer_calls.decode)
+                    self._hear(peer, call.life, call.data, peer_calls.decode)
             case NodeFrame():
-                put(HeardClock(peer, frame.boottime_us))
+                self._host.tell_all(HeardClock(peer, frame.boottime_us))
 
-    def _hear(self, peer: NodeId, data: bytes, decode: Callable[[bytes], Message | PeerCall]) -> None:
+    def _hear(self, peer: NodeId, life: int, data: bytes, decode: Callable[[bytes], Message | PeerCall]) -> None:
         try:
             said = decode(data)
         except (messages.MalformedMessage, peer_calls.Malformed) as error:
             log.warning("a peer says what no release of ours does", peer=peer, error=str(error))
             return
-        self._inbox.put(Heard(peer, said))
+        self._host.hear(life, Heard(peer, said))
 
     # --- time
 
@@ -127,7 +137,7 @@ class Peering:
     async def _tick(self) -> None:
         while True:
             await trio.sleep(self._tick_s)
-            self._inbox.put(TICK)
+            self._host.tell_all(TICK)
 
     async def _say_how_we_are(self) -> None:
         while True:

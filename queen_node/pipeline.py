@@ -14,7 +14,8 @@ from queen_node.admission import Admission
 from queen_node.broker import Lane, Unavailable
 from queen_node.calls import Pending, PendingRead
 from queen_node.disk_gate import Gates
-from queen_node.group_actor import Event, GroupActor, HandBack, Pop, Withdraw
+from queen_node.events import Event, HandBack, Pop, Withdraw
+from queen_node.host import Sink, Sinks
 from queen_node.metrics import Metrics
 from queen_node.parked_pops import Reader, WaitingPop
 from queen_node.slots import ResultSlot, Slot
@@ -24,31 +25,30 @@ INBOX_STEP_S = 0.002
 
 
 class Pipeline:
-    """Implements `broker.Broker` for one tenant's group on this node.
+    """Implements `broker.Broker` for the groups on this node.
 
     admit_max_bytes: write bytes that may be under way before new ones are held, 0 switches that off; admit_hold_s: how
     long they are held before 429 (CL-34). margin_s: a pop closer to its deadline claims nothing (PA-22).
     """
 
     def __init__(
-        self, group: GroupActor, metrics: Metrics, *, admit_max_bytes: int, admit_hold_s: float, margin_s: float,
+        self, sinks: Sinks, metrics: Metrics, *, admit_max_bytes: int, admit_hold_s: float, margin_s: float,
         gates: Callable[[], Gates], jitter: Callable[[], float],
     ) -> None:
-        self._group, self._margin_s = group, margin_s
+        self._sinks, self._margin_s = sinks, margin_s
         self.admission = Admission(
             metrics, max_bytes=admit_max_bytes, hold_s=admit_hold_s, gates=gates, jitter=jitter)
         self.admits, self.admit = self.admission.admits, self.admission.admit
         self.takes_changes = self.admission.takes_changes
 
     async def write(
-        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
+        self, tenant: bytes, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING,
+        places: tuple[bytes, ...] = (),
     ) -> bytes:
         """See `broker.Broker`."""
-        slot, size, inbox = Slot(), len(command), self._group.inbox
+        slot, size = Slot(), len(command)
         pending = Pending(command, slot, give_up_at_s=trio.current_time() + timeout_ms / 1000, places=places)
-        if inbox.full:
-            await self._wait_for_room(pending.give_up_at_s)
-        inbox.put((lane, pending))
+        await self._put(tenant, (lane, pending), pending.give_up_at_s)
         self.admission.bytes_under_way += size
         try:
             return await slot.wait()
@@ -56,30 +56,30 @@ class Pipeline:
             self.admission.bytes_under_way -= size
 
     async def write_all(
-        self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
+        self, tenant: bytes, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
     ) -> list[bytes]:
         """Several commands of one call, adjacent and in order (PU-43): their results. Raises Unavailable if one is."""
         give_up_at_s = trio.current_time() + timeout_ms / 1000
         size = sum(len(command) for command, _ in parts)
-        await self._wait_for_room(give_up_at_s)
+        sink = await self._sink_with_room(tenant, give_up_at_s)
         slots = [Slot() for _ in parts]
         for (command, places), slot in zip(parts, slots, strict=True):
-            self._group.inbox.put((lane, Pending(command, slot, give_up_at_s=give_up_at_s, places=places)))
+            sink.put((lane, Pending(command, slot, give_up_at_s=give_up_at_s, places=places)))
         self.admission.bytes_under_way += size
         try:
             return [await slot.wait() for slot in slots]
         finally:
             self.admission.bytes_under_way -= size
 
-    async def read(self, query: bytes, *, timeout_ms: int) -> bytes:
+    async def read(self, tenant: bytes, query: bytes, *, timeout_ms: int) -> bytes:
         """See `broker.Broker`."""
         slot = Slot()
         read = PendingRead(query, slot, give_up_at_s=trio.current_time() + timeout_ms / 1000)
-        await self._put(read, read.give_up_at_s)
+        await self._put(tenant, read, read.give_up_at_s)
         return await slot.wait()
 
     async def pop(
-        self, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+        self, tenant: bytes, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
         wait_ms: int | None, client_gone: Callable[[], Awaitable[None]] | None,
     ) -> bytes:
         """See `broker.Broker`."""
@@ -87,32 +87,33 @@ class Pipeline:
         pop, give_up_at_s = waiting_pop(
             command, lease_id=lease_id, queue=queue, reader=(group, partition), wait_ms=wait_ms, slot=slot,
             now_s=trio.current_time(), margin_s=self._margin_s)
-        await self._put(Pop(pop), give_up_at_s)
+        await self._put(tenant, Pop(pop), give_up_at_s)
         try:
             if client_gone is None or not pop.waits:
                 return await slot.wait()
-            return await slot.wait_watching(client_gone, lambda: self._group.inbox.put(Withdraw(pop)))
+            return await slot.wait_watching(client_gone, lambda: self._sinks.sink(tenant).put(Withdraw(pop)))
         finally:
             # Cancelled, alone or in a group with the watcher's: nobody will read what this pop is given.
             if not slot.answered:
-                self._group.inbox.put(Withdraw(pop))
+                self._sinks.sink(tenant).put(Withdraw(pop))
 
-    async def hand_back(self, lease_id: bytes) -> None:
+    async def hand_back(self, tenant: bytes, lease_id: bytes) -> None:
         """See `broker.Broker`."""
-        self._group.inbox.put(HandBack(lease_id))
+        self._sinks.sink(tenant).put(HandBack(lease_id))
 
-    async def _put(self, event: Event, give_up_at_s: float) -> None:
-        inbox = self._group.inbox
-        if inbox.full:
-            await self._wait_for_room(give_up_at_s)
-        inbox.put(event)
+    async def _put(self, tenant: bytes, event: Event, give_up_at_s: float) -> None:
+        sink = self._sinks.sink(tenant)
+        if sink.full:
+            sink = await self._sink_with_room(tenant, give_up_at_s)
+        sink.put(event)
 
-    async def _wait_for_room(self, give_up_at_s: float) -> None:
+    async def _sink_with_room(self, tenant: bytes, give_up_at_s: float) -> Sink:
         """Backpressure: a full inbox holds its senders, and past their deadline refuses them."""
-        while self._group.inbox.full:
+        while (sink := self._sinks.sink(tenant)).full:
             if trio.current_time() >= give_up_at_s:
                 raise Unavailable("no_leader")  # never proposed: surely not applied
             await trio.sleep(INBOX_STEP_S)
+        return sink
 
 
 def waiting_pop(

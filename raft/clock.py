@@ -165,8 +165,12 @@ class GroupClock:
 
     @classmethod
     def born(cls, source: TimeSource, clock_us: int) -> GroupClock:
-        """The clock of a new group: group 0's clock now, which the entry that creates the group carries."""
-        return cls(source, Estimate(clock_us, is_weak=False))
+        """The clock of a new group: group 0's when it was made, the stamp of that entry.
+
+        Only weakly: a member that opens the group later, when it has a past, must not take group 0's clock for it. In a
+        new group all are weak, and it starts from there: behind group 0 by the first election, with nothing due yet.
+        """
+        return cls(source, Estimate(clock_us, is_weak=True), clock_us)
 
     @classmethod
     def first_ever(cls, source: TimeSource) -> GroupClock:

@@ -17,16 +17,17 @@ from queen_node.broker import Lane
 from queen_node.disk_gate import Gates
 from raft.invariants import must
 
-VERSION: Final = 1
+VERSION: Final = 2
 FRAME_MAX_BYTES: Final = 1 << 30  # above any command (QUEEN_RAFT_ENTRY_MAX_BYTES) and any answer
 NO_WAIT: Final = 0xFFFF_FFFF  # in the place of a pop's wait: it tries once
 NOT_GIVEN: Final = 0xFFFF  # in the place of a name's length: there is no name
 
 HEAD: Final = Struct("<IBQ")
-_WRITE: Final = Struct("<BIH")  # lane, timeout in ms, runs of places
+_WRITE: Final = Struct("<16sBIH")  # tenant, lane, timeout in ms, runs of places
 _RUN: Final = Struct("<IH")  # how often the queue stands there, bytes of its name
-_READ: Final = Struct("<I")  # timeout in ms
-_POP: Final = Struct("<IHHHH")  # wait in ms, bytes of lease id, queue, group and partition
+_READ: Final = Struct("<16sI")  # tenant, timeout in ms
+_POP: Final = Struct("<16sIHHHH")  # tenant, wait in ms, bytes of lease id, queue, group and partition
+_HAND_BACK: Final = Struct("<16s")  # tenant
 _GATES: Final = Struct("<???")
 
 Frame = tuple[int, int, bytes]  # kind, call, body
@@ -93,7 +94,9 @@ class Splitter:
         return frames
 
 
-def write(kind: Kind, call: int, command: bytes, lane: Lane, timeout_ms: int, places: Sequence[bytes]) -> bytes:
+def write(
+    kind: Kind, call: int, tenant: bytes, command: bytes, lane: Lane, timeout_ms: int, places: Sequence[bytes],
+) -> bytes:
     """WRITE or WRITE_MORE. `places`: what the command may append to, a queue as often as it gets messages."""
     if not places:
         runs, run_count = b"", 0
@@ -105,12 +108,12 @@ def write(kind: Kind, call: int, command: bytes, lane: Lane, timeout_ms: int, pl
     must(run_count < 1 << 16, "a command that appends to too many places", runs=run_count)
     length = _WRITE.size + len(runs) + len(command)
     return b"".join((
-        HEAD.pack(length, kind, call), _WRITE.pack(lane, timeout_ms, run_count), runs, command))
+        HEAD.pack(length, kind, call), _WRITE.pack(tenant, lane, timeout_ms, run_count), runs, command))
 
 
-def read_write(body: bytes) -> tuple[bytes, Lane, int, tuple[bytes, ...]]:
-    """(command, lane, timeout_ms, places) of WRITE and WRITE_MORE."""
-    lane, timeout_ms, run_count = _WRITE.unpack_from(body)
+def read_write(body: bytes) -> tuple[bytes, bytes, Lane, int, tuple[bytes, ...]]:
+    """(tenant, command, lane, timeout_ms, places) of WRITE and WRITE_MORE."""
+    tenant, lane, timeout_ms, run_count = _WRITE.unpack_from(body)
     at = _WRITE.size
     places: tuple[bytes, ...] = ()
     for _ in range(run_count):
@@ -118,33 +121,44 @@ def read_write(body: bytes) -> tuple[bytes, Lane, int, tuple[bytes, ...]]:
         at += _RUN.size
         places += (body[at : at + length],) * times
         at += length
-    return body[at:], _LANES[lane], timeout_ms, places
+    return tenant, body[at:], _LANES[lane], timeout_ms, places
 
 
-def read(call: int, query: bytes, timeout_ms: int) -> bytes:
+def read(call: int, tenant: bytes, query: bytes, timeout_ms: int) -> bytes:
     """READ."""
-    return frame(Kind.READ, call, _READ.pack(timeout_ms) + query)
+    return frame(Kind.READ, call, _READ.pack(tenant, timeout_ms) + query)
 
 
-def read_read(body: bytes) -> tuple[bytes, int]:
-    """(query, timeout_ms) of READ."""
-    return body[_READ.size :], _READ.unpack_from(body)[0]
+def read_read(body: bytes) -> tuple[bytes, bytes, int]:
+    """(tenant, query, timeout_ms) of READ."""
+    tenant, timeout_ms = _READ.unpack_from(body)
+    return tenant, body[_READ.size :], timeout_ms
+
+
+def hand_back(tenant: bytes, lease_id: bytes) -> bytes:
+    """HAND_BACK."""
+    return frame(Kind.HAND_BACK, 0, _HAND_BACK.pack(tenant) + lease_id)
+
+
+def read_hand_back(body: bytes) -> tuple[bytes, bytes]:
+    """(tenant, lease_id) of HAND_BACK."""
+    return _HAND_BACK.unpack_from(body)[0], body[_HAND_BACK.size :]
 
 
 def pop(
-    call: int, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+    call: int, tenant: bytes, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
     wait_ms: int | None,
 ) -> bytes:
     """POP; wait_ms None: try once."""
     head = _POP.pack(
-        NO_WAIT if wait_ms is None else wait_ms, len(lease_id), len(queue), len(group),
+        tenant, NO_WAIT if wait_ms is None else wait_ms, len(lease_id), len(queue), len(group),
         NOT_GIVEN if partition is None else len(partition))
     return frame(Kind.POP, call, b"".join((head, lease_id, queue, group, partition or b"", command)))
 
 
-def read_pop(body: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes | None, int | None]:
-    """(command, lease_id, queue, group, partition, wait_ms) of POP."""
-    wait_ms, *lengths = _POP.unpack_from(body)
+def read_pop(body: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes | None, int | None]:
+    """(tenant, command, lease_id, queue, group, partition, wait_ms) of POP."""
+    tenant, wait_ms, *lengths = _POP.unpack_from(body)
     at = _POP.size
     names: list[bytes | None] = []
     for length in lengths:
@@ -155,7 +169,8 @@ def read_pop(body: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes | None, int
         at += length
     lease_id, queue, group, partition = names
     must(lease_id is not None and queue is not None and group is not None, "a pop without a name")
-    return body[at:], lease_id or b"", queue or b"", group or b"", partition, None if wait_ms == NO_WAIT else wait_ms
+    wait = None if wait_ms == NO_WAIT else wait_ms
+    return tenant, body[at:], lease_id or b"", queue or b"", group or b"", partition, wait
 
 
 def gates(closed: Gates) -> bytes:

@@ -19,10 +19,10 @@ from queen_node.doorway import frames
 from queen_node.doorway.channel import Channel
 from queen_node.doorway.frames import HEAD, Kind
 from queen_node.doorway.report import Sums, pack_response
-from queen_node.group_actor import LET_POPS_GO, Event, HandBack, Pop, Withdraw
+from queen_node.events import LET_POPS_GO, Event, HandBack, Pop, Withdraw
+from queen_node.host import Sinks
 from queen_node.http.messages import Request
 from queen_node.http.routes import Handler
-from queen_node.inbox import Inbox
 from queen_node.parked_pops import WaitingPop
 from queen_node.pipeline import INBOX_STEP_S, waiting_pop
 from raft.invariants import must
@@ -52,13 +52,14 @@ class DoorLink:
     """
 
     def __init__(
-        self, channel: Channel, inbox: Inbox[Event], operations: Mapping[str, Handler], sums: Sums, *, margin_s: float,
+        self, channel: Channel, sinks: Sinks, operations: Mapping[str, Handler], sums: Sums, *, margin_s: float,
     ) -> None:
-        self._channel, self._inbox = channel, inbox
+        self._channel, self._sinks = channel, sinks
         self._operations, self._sums, self._margin_s = operations, sums, margin_s
-        self._pops: dict[int, WaitingPop] = {}  # not answered yet
+        self._pops: dict[int, tuple[bytes, WaitingPop]] = {}  # not answered yet, with their tenants
         self._parts: list[Event] = []  # of a call whose last part is still to come
-        self._held: deque[tuple[float, list[Event]]] = deque()  # give up at, events that go in together
+        # By tenant, as one whose inbox is full is not to hold up another's calls: give up at, events that go together.
+        self._held: dict[bytes, deque[tuple[float, list[Event]]]] = {}
         self._hold = trio.Event()
         self._draining = False
         self._take: Mapping[int, Callable[[int, bytes], None]] = {
@@ -68,7 +69,7 @@ class DoorLink:
             Kind.READ: self._take_read,
             Kind.POP: self._take_pop,
             Kind.WITHDRAW: self._take_withdraw,
-            Kind.HAND_BACK: lambda _call, lease_id: self._inbox.put(HandBack(lease_id)),
+            Kind.HAND_BACK: self._take_hand_back,
             Kind.REPORT: lambda _call, report: self._sums.add(report),
         }
 
@@ -86,8 +87,8 @@ class DoorLink:
                         must(take is not None, "a door says what no node understands", kind=kind)
                         take(call, body)  # type: ignore[misc]
             nursery.cancel_scope.cancel()
-        for pop in self._pops.values():
-            self._inbox.put(Withdraw(pop))
+        for tenant, pop in self._pops.values():
+            self._sinks.sink(tenant).put(Withdraw(pop))
 
     def serve(self, gates: Gates) -> None:
         """Let the door accept clients."""
@@ -102,7 +103,7 @@ class DoorLink:
         """Let the door finish. It hears of it before the answers of the pops that are let go now (CL-131)."""
         self._draining = True
         self._channel.send(frames.frame(Kind.DRAIN))
-        self._inbox.put(LET_POPS_GO)
+        self._sinks.let_pops_go()
 
     def answer(self, call: int, result: bytes | Unavailable) -> None:
         """Send what became of a call."""
@@ -118,41 +119,48 @@ class DoorLink:
         must(version == frames.VERSION, "a door of another release", version=version)
 
     def _take_write(self, call: int, body: bytes) -> None:
-        command, lane, timeout_ms, places = frames.read_write(body)
+        tenant, command, lane, timeout_ms, places = frames.read_write(body)
         give_up_at_s = trio.current_time() + timeout_ms / 1000
         event = lane, Pending(command, CallSlot(self, call), give_up_at_s=give_up_at_s, places=places)
         if self._parts:
             parts, self._parts = self._parts, []
-            self._put([*parts, event], give_up_at_s)
-        elif self._held or self._inbox.full:
-            self._put([event], give_up_at_s)
+            self._put(tenant, [*parts, event], give_up_at_s)
         else:
-            self._inbox.put(event)
+            sink = self._sinks.sink(tenant)
+            if self._held or sink.full:
+                self._put(tenant, [event], give_up_at_s)
+            else:
+                sink.put(event)
 
     def _take_write_more(self, call: int, body: bytes) -> None:
-        command, lane, timeout_ms, places = frames.read_write(body)
+        _tenant, command, lane, timeout_ms, places = frames.read_write(body)
         give_up_at_s = trio.current_time() + timeout_ms / 1000
         self._parts.append((lane, Pending(command, CallSlot(self, call), give_up_at_s=give_up_at_s, places=places)))
 
     def _take_read(self, call: int, body: bytes) -> None:
-        query, timeout_ms = frames.read_read(body)
+        tenant, query, timeout_ms = frames.read_read(body)
         give_up_at_s = trio.current_time() + timeout_ms / 1000
-        self._put([PendingRead(query, CallSlot(self, call), give_up_at_s=give_up_at_s)], give_up_at_s)
+        self._put(tenant, [PendingRead(query, CallSlot(self, call), give_up_at_s=give_up_at_s)], give_up_at_s)
 
     def _take_pop(self, call: int, body: bytes) -> None:
-        command, lease_id, queue, group, partition, wait_ms = frames.read_pop(body)
+        tenant, command, lease_id, queue, group, partition, wait_ms = frames.read_pop(body)
         pop, give_up_at_s = waiting_pop(
             command, lease_id=lease_id, queue=queue, reader=(group, partition), wait_ms=wait_ms,
             slot=CallSlot(self, call), now_s=trio.current_time(), margin_s=self._margin_s)
-        self._pops[call] = pop
-        self._put([Pop(pop)], give_up_at_s)
+        self._pops[call] = tenant, pop
+        self._put(tenant, [Pop(pop)], give_up_at_s)
         if self._draining:  # it was under way when the others were let go
-            self._inbox.put(LET_POPS_GO)
+            self._sinks.sink(tenant).put(LET_POPS_GO)
 
     def _take_withdraw(self, call: int, _body: bytes) -> None:
-        pop = self._pops.get(call)
-        if pop is not None:  # else it has just been answered, and the door hands back what it cannot deliver
-            self._put([Withdraw(pop)], pop.answer_by_s)
+        waiting = self._pops.get(call)
+        if waiting is not None:  # else it has just been answered, and the door hands back what it cannot deliver
+            tenant, pop = waiting
+            self._put(tenant, [Withdraw(pop)], pop.answer_by_s)
+
+    def _take_hand_back(self, _call: int, body: bytes) -> None:
+        tenant, lease_id = frames.read_hand_back(body)
+        self._sinks.sink(tenant).put(HandBack(lease_id))
 
     async def _answer_about_node(self, call: int, name: str) -> None:
         handler = self._operations.get(name)
@@ -160,15 +168,16 @@ class DoorLink:
         if handler is not None:
             self.answer(call, pack_response(await handler(Request("GET", b"/"))))
 
-    # --- backpressure: what the inbox has no room for waits here, in order, and is refused at its deadline
+    # --- backpressure: what an inbox has no room for waits here, in order, and is refused at its deadline
 
-    def _put(self, events: list[Event], give_up_at_s: float) -> None:
-        if self._held or self._inbox.full:
-            self._held.append((give_up_at_s, events))
+    def _put(self, tenant: bytes, events: list[Event], give_up_at_s: float) -> None:
+        sink = self._sinks.sink(tenant)
+        if tenant in self._held or sink.full:
+            self._held.setdefault(tenant, deque()).append((give_up_at_s, events))
             self._hold.set()
             return
         for event in events:
-            self._inbox.put(event)
+            sink.put(event)
 
     async def _put_held(self) -> None:
         while True:
@@ -176,17 +185,28 @@ class DoorLink:
             self._hold = trio.Event()
             while self._held:
                 now_s = trio.current_time()
-                while self._held and not self._inbox.full:
-                    for event in self._held.popleft()[1]:
-                        self._inbox.put(event)
-                for _ in range(len(self._held)):
-                    give_up_at_s, events = self._held.popleft()
-                    if give_up_at_s <= now_s:
-                        for event in events:
-                            _refuse(event)
-                    else:
-                        self._held.append((give_up_at_s, events))
+                for tenant, held in list(self._held.items()):
+                    self._put_what_fits(tenant, held)
+                    _refuse_late(held, now_s)
+                    if not held:
+                        del self._held[tenant]
                 await trio.sleep(INBOX_STEP_S)
+
+    def _put_what_fits(self, tenant: bytes, held: deque[tuple[float, list[Event]]]) -> None:
+        sink = self._sinks.sink(tenant)
+        while held and not sink.full:
+            for event in held.popleft()[1]:
+                sink.put(event)
+
+
+def _refuse_late(held: deque[tuple[float, list[Event]]], now_s: float) -> None:
+    for _ in range(len(held)):
+        give_up_at_s, events = held.popleft()
+        if give_up_at_s <= now_s:
+            for event in events:
+                _refuse(event)
+        else:
+            held.append((give_up_at_s, events))
 
 
 def _refuse(event: Event) -> None:

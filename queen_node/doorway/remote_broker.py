@@ -66,11 +66,12 @@ class RemoteBroker:
         return call, slot
 
     async def write(
-        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
+        self, tenant: bytes, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING,
+        places: tuple[bytes, ...] = (),
     ) -> bytes:
         """See `broker.Broker`."""
         call, slot = self._new_call()
-        self._channel.send(frames.write(Kind.WRITE, call, command, lane, timeout_ms, places))
+        self._channel.send(frames.write(Kind.WRITE, call, tenant, command, lane, timeout_ms, places))
         size, admission = len(command), self._admission
         admission.bytes_under_way += size
         try:
@@ -79,7 +80,7 @@ class RemoteBroker:
             admission.bytes_under_way -= size
 
     async def write_all(
-        self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
+        self, tenant: bytes, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
     ) -> list[bytes]:
         """See `broker.Broker`."""
         must(bool(parts), "a call of no parts")
@@ -88,7 +89,7 @@ class RemoteBroker:
             kind = Kind.WRITE if number == len(parts) else Kind.WRITE_MORE
             call, slot = self._new_call()
             slots.append(slot)
-            self._channel.send(frames.write(kind, call, command, lane, timeout_ms, places))
+            self._channel.send(frames.write(kind, call, tenant, command, lane, timeout_ms, places))
         size, admission = sum(len(command) for command, _ in parts), self._admission
         admission.bytes_under_way += size
         try:
@@ -96,20 +97,20 @@ class RemoteBroker:
         finally:
             admission.bytes_under_way -= size
 
-    async def read(self, query: bytes, *, timeout_ms: int) -> bytes:
+    async def read(self, tenant: bytes, query: bytes, *, timeout_ms: int) -> bytes:
         """See `broker.Broker`."""
         call, slot = self._new_call()
-        self._channel.send(frames.read(call, query, timeout_ms))
+        self._channel.send(frames.read(call, tenant, query, timeout_ms))
         return await slot.wait()
 
     async def pop(
-        self, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+        self, tenant: bytes, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
         wait_ms: int | None, client_gone: Callable[[], Awaitable[None]] | None,
     ) -> bytes:
         """See `broker.Broker`."""
         call, slot = self._new_call()
         self._channel.send(frames.pop(
-            call, command, lease_id=lease_id, queue=queue, group=group, partition=partition, wait_ms=wait_ms))
+            call, tenant, command, lease_id=lease_id, queue=queue, group=group, partition=partition, wait_ms=wait_ms))
         try:
             if client_gone is None or wait_ms is None:
                 return await slot.wait()
@@ -122,9 +123,9 @@ class RemoteBroker:
     def _withdraw(self, call: int) -> None:
         self._channel.send(frames.frame(Kind.WITHDRAW, call))
 
-    async def hand_back(self, lease_id: bytes) -> None:
+    async def hand_back(self, tenant: bytes, lease_id: bytes) -> None:
         """See `broker.Broker`."""
-        self._channel.send(frames.frame(Kind.HAND_BACK, 0, lease_id))
+        self._channel.send(frames.hand_back(tenant, lease_id))
 
     async def ask(self, name: str, report: bytes) -> bytes:
         """How the node is, in the words of the route `name` (`report.pack_response`); `report`: counted here by now."""

@@ -14,6 +14,7 @@ import msgspec
 import trio
 
 from queen_node.errors import Refusal, Refused, Shape
+from queen_node.tenants import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from queen_node.http.routes import Route
@@ -51,12 +52,13 @@ class Request:
     """One request, complete with its body.
 
     method: as sent ("GET"). raw_path, raw_query: bytes as sent, without the "?" between them. params: captured parts of
-    the path, still raw. route: what answers it. keep_alive: whether the client lets the connection live on.
+    the path, still raw. route: what answers it. tenant: whose state it is about, 16 bytes. keep_alive: whether the
+    client lets the connection live on.
     """
 
     __slots__ = (
         "_headers", "_lowered", "_peer", "_query", "_segments",
-        "body", "keep_alive", "method", "params", "raw_path", "raw_query", "route",
+        "body", "keep_alive", "method", "params", "raw_path", "raw_query", "route", "tenant",
     )
 
     def __init__(
@@ -77,6 +79,7 @@ class Request:
         self.keep_alive = True
         self.params: Mapping[str, bytes] = _NO_PARAMS
         self.route: Route | None = None
+        self.tenant = DEFAULT_TENANT
         self._peer = peer
         self._query: dict[str, str] | None = None
         self._segments: tuple[bytes, ...] | None = None

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from queen_node.errors import NO_SUCH_ROUTE
-from queen_node.http.messages import Request, Response, refusal_response
+from queen_node.errors import BAD_TENANT_TEXT, NO_SUCH_ROUTE, RESERVED_TENANT
+from queen_node.http.messages import Request, Response, json_response, refusal_response
 from queen_node.metrics import Histogram, latency_histogram
+from queen_node.tenants import HEADER, RESERVED, BadTenant, tenant_of
 from raft.invariants import must
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -93,16 +94,47 @@ TABLE = (
 )
 
 
-def build_router(handlers: Mapping[str, Handler], hooks: Mapping[str, BeforeBody] | None = None) -> Router:
+def build_router(
+    handlers: Mapping[str, Handler], hooks: Mapping[str, BeforeBody] | None = None, *, tenancy: bool = False,
+) -> Router:
     """The node's router. handlers: by the names of TABLE; a row without one is no route yet and answers 404.
 
-    hooks: what runs before the body is read, by the same names.
+    hooks: what runs before the body is read, by the same names. tenancy: every call is about the tenant that its header
+    names; without it no header is read at all (TA-2).
     """
     hooks = hooks or {}
+    if tenancy:
+        handlers = {name: _of_tenant(handler) for name, handler in handlers.items()}
+        hooks = {name: _before_body_of_tenant(hook) for name, hook in hooks.items()}
     rows = [row for row in TABLE if row.name in handlers]
     left_over = (handlers.keys() | hooks.keys()) - {row.name for row in rows}
     must(not left_over, "handlers or hooks that no row names", names=sorted(left_over))
     return Router([Route(row.method, row.pattern, row.level, handlers[row.name], hooks.get(row.name)) for row in rows])
+
+
+def _of_tenant(handler: Handler) -> Handler:
+    async def handle(request: Request) -> Response:
+        refusal = _take_tenant(request)
+        return refusal if refusal is not None else await handler(request)
+
+    return handle
+
+
+def _before_body_of_tenant(hook: BeforeBody) -> BeforeBody:
+    def before_body(request: Request) -> Response | Awaitable[Response | None] | None:
+        refusal = _take_tenant(request)
+        return refusal if refusal is not None else hook(request)
+
+    return before_body
+
+
+def _take_tenant(request: Request) -> Response | None:
+    """Note whose call it is; the answer to one that is nobody's (TA-3, TA-5)."""
+    try:
+        request.tenant = tenant_of(request.header(HEADER))
+    except BadTenant:
+        return json_response(400, {"error": BAD_TENANT_TEXT})
+    return refusal_response(RESERVED_TENANT) if request.tenant in RESERVED else None
 
 
 class _Step:

@@ -12,7 +12,7 @@ from typing import Any
 import cbor2
 
 from queen_node.commands import ENTRY_VERSION, ENTRY_VERSION_KEPT, Kind
-from queen_node.state import consume, push, queues, timers
+from queen_node.state import consume, push, queues, tenants, timers
 from queen_node.state.outcomes import Outcomes
 from queen_node.state.step import Step
 from queen_node.state.store import Store
@@ -31,6 +31,7 @@ HANDLERS: dict[int, Handler] = {
     Kind.HAND_BACK: consume.apply_hand_back,
     Kind.CONFIGURE: queues.apply_configure,
     Kind.FORGET_IDS: push.apply_forget_ids,
+    Kind.CREATE_TENANT: tenants.apply_create,
 }
 
 

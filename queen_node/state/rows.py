@@ -132,3 +132,18 @@ class DeadLetterRow(Row):
     producer_sub: bytes | None
     created_at_us: int
     failed_at_us: int
+
+
+class CellRow(Row):
+    """Counts of the cell, in group 0."""
+
+    next_life: int = 1  # never given twice (M-70)
+    tenants: int = 0
+
+
+class TenantRow(Row):
+    """A tenant that has a group."""
+
+    life: int
+    created_at_us: int  # stamp of the entry: the group's clock starts no earlier
+    configuration: bytes  # of its founding members, as a CONFIGURATION entry holds it; empty: the founders of the cell

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from queen_node.state.rows import PartitionRow, QueueRow
 from queen_node.state.store import Store
 from raft.invariants import must
+
+if TYPE_CHECKING:
+    from queen_node.state.tenants import Tenant
 
 SEQUENCES_AN_ENTRY = 1 << 20  # far above what 256 commands of 256 operations and a fire step can use
 
@@ -32,7 +37,7 @@ class Step:
     Effects are hints and may be lost with their leader; a new leader finds the same in the store.
     """
 
-    __slots__ = ("_sequence", "index", "now_us", "store", "tally", "touched", "wakes")
+    __slots__ = ("_sequence", "index", "now_us", "store", "tally", "tenants", "touched", "wakes")
 
     def __init__(self, store: Store, *, now_us: int, index: int) -> None:
         self.store = store
@@ -41,6 +46,7 @@ class Step:
         self._sequence = 0
         self.wakes: dict[bytes, int] = {}  # queue name -> messages that became deliverable in it
         self.touched: dict[int, tuple[QueueRow, PartitionRow]] = {}  # partition id -> appended to by this command
+        self.tenants: list[Tenant] = []  # that got a group by this entry: a node starts it
         self.tally = Tally()
 
     def sequence(self) -> int:

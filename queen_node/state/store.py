@@ -34,8 +34,8 @@ class StoreBusy(Exception):
     """The engine would have stalled on this write: nothing was written, the same batch may be tried again (M-4)."""
 
 
-class Engine(Protocol):
-    """An ordered map of bytes that takes batches. An iteration sees one instant, that of its first step.
+class Rows(Protocol):
+    """An ordered map of bytes. An iteration sees one instant, that of its first step.
 
     (rocksdict's snapshots do not hold for iterators: measured with 0.3.29, they show later writes.)
     """
@@ -52,6 +52,9 @@ class Engine(Protocol):
         """The same pairs, descending."""
         ...
 
+
+class Engine(Rows, Protocol):
+    """Rows that take batches."""
 
     def write(self, prefix: bytes, batch: dict[bytes, bytes | None]) -> None:
         """Apply all of `batch` (None deletes), its keys behind `prefix`, or nothing. Raises StoreBusy, never blocks."""
@@ -278,7 +281,7 @@ class Store:
 class CommittedStore:
     """A group's committed rows, for reads. An iteration sees one instant however many turns of the loop it takes."""
 
-    def __init__(self, engine: Engine, prefix: bytes) -> None:
+    def __init__(self, engine: Rows, prefix: bytes) -> None:
         self._engine, self._prefix = engine, prefix
 
     def get(self, key: bytes) -> bytes | None:
@@ -295,3 +298,22 @@ class CommittedStore:
         cut = len(self._prefix)
         pairs = self._engine.iterate_down(self._prefix + start, self._prefix + end)
         return ((key[cut:], value) for key, value in pairs)
+
+
+class NothingStored:
+    """No rows at all. Implements `Rows`."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Nothing."""
+        return None
+
+    def iterate(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        """Nothing."""
+        return iter(())
+
+    def iterate_down(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        """Nothing."""
+        return iter(())
+
+
+NOTHING_STORED = NothingStored()

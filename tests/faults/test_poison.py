@@ -16,7 +16,6 @@ import trio
 from queen_node import commands
 from queen_node.commands import ENTRY_VERSION, Kind
 from queen_node.layout import Places, open_layout
-from queen_node.node import LIFE
 from raft.clock import SystemTime, read_clocks
 from raft.disk import FileDisk
 from raft.messages import Entry, EntryKind
@@ -25,6 +24,7 @@ from tests.conformance.calls import HOUR_MS, PATIENCE_S, POLL_S, Calls, b64, tex
 from tests.support.http_client import HttpClient
 from tests.support.node_process import NodeProcess, log_record
 
+LIFE = 1  # of the default tenant's group, the first that is made
 KIND_UNKNOWN = max(Kind) + 100
 SAID = "entry cannot be applied"
 QUEUE = "q"

@@ -20,10 +20,12 @@ from queen_node.broker import Lane, Unavailable
 from queen_node.calls import Pending
 from queen_node.commands import PayloadFlag
 from queen_node.crash_points import passes
+from queen_node.debt import Debt
 from queen_node.disk_gate import OPEN
 from queen_node.errors import Refused
+from queen_node.events import DUE, HandBack
 from queen_node.group import Group
-from queen_node.group_actor import DUE, Debt, GroupActor, HandBack
+from queen_node.group_actor import GroupActor
 from queen_node.ids import IdMint
 from queen_node.metrics import Metrics
 from queen_node.pipeline import Pipeline
@@ -42,6 +44,7 @@ from raft.quorum import Configuration
 from raft.settings import Settings
 from raft.wal import GroupWrite, LogFailed
 from tests.support.memory_engine import MemoryEngine
+from tests.support.one_inbox import TENANT, OneInbox
 from tests.unit.group.driver import SETTINGS
 
 IDS = IdMint()
@@ -88,14 +91,14 @@ class Parts:
             Applier(machine, reached=passes, count_slow=lambda: None, slow_command_ms=1000, skips={}),
             self.disk, arm=lambda _at_us: None, count=self.tallies.append, debt=Debt(), inbox_bound=4)
         self.pipeline = Pipeline(
-            self.actor, self.metrics, admit_max_bytes=1000, admit_hold_s=1.0, margin_s=0.05,
+            OneInbox(self.actor.inbox), self.metrics, admit_max_bytes=1000, admit_hold_s=1.0, margin_s=0.05,
             gates=lambda: OPEN, jitter=lambda: 0.5)
 
     async def push(self, *bodies: bytes, timeout_ms: int = 5000) -> int:
         """How many were answered."""
         items = [(b"q", b"Default", body, IDS.uuid7(), b"1", PayloadFlag.JSON, None, None) for body in bodies]
         raw = await self.pipeline.write(
-            commands.push(IDS.request_id(), items), timeout_ms=timeout_ms, lane=Lane.PUSHES, places=(b"q",))
+            TENANT, commands.push(IDS.request_id(), items), timeout_ms=timeout_ms, lane=Lane.PUSHES, places=(b"q",))
         return len(push_results(raw))
 
 
@@ -241,8 +244,8 @@ async def test_a_poll_whose_client_leaves_is_withdrawn() -> None:
 
             async def poll() -> None:
                 raw = await parts.pipeline.pop(
-                    command, lease_id=lease_id, queue=b"q", group=b"__QUEUE_MODE__", partition=None, wait_ms=60_000,
-                    client_gone=gone.wait)
+                    TENANT, command, lease_id=lease_id, queue=b"q", group=b"__QUEUE_MODE__", partition=None,
+                    wait_ms=60_000, client_gone=gone.wait)
                 assert raw == NOTHING
 
             nursery.start_soon(poll)
@@ -267,7 +270,7 @@ async def test_a_log_that_failed_stops_the_group_and_nothing_else() -> None:
         with pytest.raises(Unavailable, match="retry"):
             await parts.push(b"3")
         with pytest.raises(Unavailable, match="retry"):
-            await parts.pipeline.read(query(Query.TIMER_PEEK, b"q", b"k"), timeout_ms=5000)
+            await parts.pipeline.read(TENANT, query(Query.TIMER_PEEK, b"q", b"k"), timeout_ms=5000)
 
 
 async def test_a_watched_poll_is_told_that_its_group_stopped() -> None:
@@ -279,8 +282,8 @@ async def test_a_watched_poll_is_told_that_its_group_stopped() -> None:
             async def poll() -> None:
                 with pytest.raises(Unavailable, match="retry"):
                     await parts.pipeline.pop(
-                        pop_command(lease_id), lease_id=lease_id, queue=b"q", group=b"__QUEUE_MODE__", partition=None,
-                        wait_ms=60_000, client_gone=trio.sleep_forever)
+                        TENANT, pop_command(lease_id), lease_id=lease_id, queue=b"q", group=b"__QUEUE_MODE__",
+                        partition=None, wait_ms=60_000, client_gone=trio.sleep_forever)
 
             nursery.start_soon(poll)
             await trio.testing.wait_all_tasks_blocked()
@@ -293,7 +296,7 @@ async def test_a_cancelled_poll_is_withdrawn_too() -> None:
         command = pop_command(lease_id)
         with trio.move_on_after(0) as scope:
             await parts.pipeline.pop(
-                command, lease_id=lease_id, queue=b"q", group=b"__QUEUE_MODE__", partition=None, wait_ms=60_000,
+                TENANT, command, lease_id=lease_id, queue=b"q", group=b"__QUEUE_MODE__", partition=None, wait_ms=60_000,
                 client_gone=trio.sleep_forever)
         assert scope.cancelled_caught
         await trio.testing.wait_all_tasks_blocked()
@@ -307,7 +310,8 @@ async def test_a_read_beside_writes_sees_what_was_answered_before_it() -> None:
             key = b"k%d" % number
             operation = (0, b"q", key, 60_000, b"t", IDS.uuid7(), b"1", 0, b"Default", None)
             command = commands.timers(IDS.request_id(), [operation], firing=True)
-            raw = await parts.pipeline.write(command, timeout_ms=5000)
+            raw = await parts.pipeline.write(TENANT, command, timeout_ms=5000)
             assert render_timers(raw)[0] == 200
-            status, body = read_result(await parts.pipeline.read(query(Query.TIMER_PEEK, b"q", key), timeout_ms=5000))
+            peek = query(Query.TIMER_PEEK, b"q", key)
+            status, body = read_result(await parts.pipeline.read(TENANT, peek, timeout_ms=5000))
             assert status == 200 and b'"found":true' in body

@@ -23,7 +23,6 @@ from queen_node.calls import Pending, PendingRead
 from queen_node.commands import Kind
 from queen_node.group import Group
 from queen_node.group_actor import LATE_CALLS_EVERY_S
-from queen_node.node import LIFE
 from queen_node.parked_pops import WaitingPop
 from queen_node.peer_calls import PeerCall
 from queen_node.state.machine import Machine
@@ -45,6 +44,7 @@ from tests.simulation.shape import Shape
 from tests.simulation.slots import CallSlot
 from tests.simulation.world import MS, SECOND, Broken, World
 
+LIFE: Final = 1  # of the one tenant whose group is simulated
 FRAME_EVERY_US: Final = 100 * MS  # M-30
 TURNS_MAX: Final = 1000
 READ_BYTES: Final = 4 << 20

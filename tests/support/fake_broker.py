@@ -52,7 +52,8 @@ class FakeBroker:
         return entries
 
     async def write(
-        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
+        self, tenant: bytes, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING,
+        places: tuple[bytes, ...] = (),
     ) -> bytes:
         """Apply the command and pack its answer."""
         self.writes.append(cbor2.loads(command))
@@ -64,12 +65,14 @@ class FakeBroker:
         return pack(answer)
 
     async def write_all(
-        self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
+        self, tenant: bytes, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
     ) -> list[bytes]:
         """Apply the commands one after the other."""
-        return [await self.write(command, timeout_ms=timeout_ms, lane=lane, places=places) for command, places in parts]
+        return [
+            await self.write(tenant, command, timeout_ms=timeout_ms, lane=lane, places=places)
+            for command, places in parts]
 
-    async def read(self, query: bytes, *, timeout_ms: int) -> bytes:
+    async def read(self, tenant: bytes, query: bytes, *, timeout_ms: int) -> bytes:
         """Run the reader to its end over what is applied."""
         self.timeouts_ms.append(timeout_ms)
         self._fail(self.unavailable)
@@ -82,7 +85,7 @@ class FakeBroker:
             return result
 
     async def pop(
-        self, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+        self, tenant: bytes, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
         wait_ms: int | None, client_gone: Callable[[], Awaitable[None]] | None,
     ) -> bytes:
         """One try; empty at once when nothing can be delivered, however long the call would wait."""
@@ -94,7 +97,7 @@ class FakeBroker:
         self._fail(self.unavailable_after)
         return pack(answer) if consume.claimed(answer) else NOTHING
 
-    async def hand_back(self, lease_id: bytes) -> None:
+    async def hand_back(self, tenant: bytes, lease_id: bytes) -> None:
         """Give the lease back."""
         self.handed_back.append(lease_id)
         self.apply(commands.hand_back(lease_id))

@@ -30,7 +30,8 @@ class InwardBroker:
         self.lets_change = True
 
     async def write(
-        self, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING, places: tuple[bytes, ...] = (),
+        self, tenant: bytes, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING,
+        places: tuple[bytes, ...] = (),
     ) -> bytes:
         """Apply and pack."""
         if self.unavailable and not self.unavailable_after:
@@ -41,10 +42,12 @@ class InwardBroker:
         return pack(self.node.apply(command)[0])
 
     async def write_all(
-        self, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
+        self, tenant: bytes, parts: Sequence[tuple[bytes, tuple[bytes, ...]]], *, timeout_ms: int, lane: Lane,
     ) -> list[bytes]:
         """The same for several, in order."""
-        return [await self.write(command, timeout_ms=timeout_ms, lane=lane, places=places) for command, places in parts]
+        return [
+            await self.write(tenant, command, timeout_ms=timeout_ms, lane=lane, places=places)
+            for command, places in parts]
 
     def admits(self, body_bytes: int) -> bool:
         """Let in at once, unless a test wants `admit` to be asked."""
@@ -63,17 +66,17 @@ class InwardBroker:
             raise self.refuse_admission
         self.admitted.append(body_bytes)
 
-    async def read(self, query: bytes, *, timeout_ms: int) -> NoReturn:
+    async def read(self, tenant: bytes, query: bytes, *, timeout_ms: int) -> NoReturn:
         """Nothing that goes in reads."""
         raise AssertionError("read")
 
     async def pop(
-        self, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+        self, tenant: bytes, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
         wait_ms: int | None, client_gone: Callable[[], Awaitable[None]] | None,
     ) -> NoReturn:
         """Nothing that goes in pops."""
         raise AssertionError("pop")
 
-    async def hand_back(self, lease_id: bytes) -> NoReturn:
+    async def hand_back(self, tenant: bytes, lease_id: bytes) -> NoReturn:
         """Nothing that goes in hands back."""
         raise AssertionError("hand_back")

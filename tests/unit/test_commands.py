@@ -62,6 +62,7 @@ GOLDEN: dict[str, tuple[bytes, str, list[Any]]] = {
     ),
     "forget ids": (
         commands.forget_ids(at_most=500, keep_at_least_s=900), "84 09 40 19 01f4 19 0384", [9, b"", 500, 900]),
+    "create tenant": (commands.create_tenant(RID, MID, at_most=9), f"84 0a {R} {M} 09", [10, RID, MID, 9]),
 }
 
 

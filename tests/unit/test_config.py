@@ -76,8 +76,6 @@ def test_a_bad_value_stops_the_boot_and_names_the_variable(env: str, text: str) 
     "environ",
     [
         {"JWT_ENABLED": "true"},
-        {"QUEEN_TENANCY_HEADER": "true"},
-        {"QUEEN_TENANCY_HEADER": "true", "QUEEN_KV_TRUSTED_PROXY": "true"},
         {"QUEEN_TLS_CERT": "/cert.pem"},
         {"QUEEN_TLS_KEY": "/key.pem"},
         {"QUEEN_ENCRYPTION_KEY": "00" * 32},
@@ -191,3 +189,10 @@ def test_a_hook_that_would_do_nothing_stops_the_boot(env: str) -> None:
     """A fault that is not injected would prove nothing."""
     with pytest.raises(BadSetting, match=env):
         load({env: "x", "QUEEN_TEST_HOOKS": "1"})
+
+
+def test_tenancy_needs_somebody_in_front_who_sets_the_header() -> None:
+    """TA-4."""
+    with pytest.raises(BadSetting, match="QUEEN_TENANCY_HEADER: needs QUEEN_KV_TRUSTED_PROXY=1"):
+        config.load({"QUEEN_TENANCY_HEADER": "true"})
+    assert config.load({"QUEEN_TENANCY_HEADER": "true", "QUEEN_KV_TRUSTED_PROXY": "1"}).tenancy_header

@@ -11,7 +11,7 @@ from queen_node import commands
 from queen_node.answers.consume import extended, render_ack, render_extend
 from queen_node.broker import Broker, Unavailable
 from queen_node.commands import AckItem, AckStatus
-from queen_node.errors import BAD_BODY, NAME_TOO_LONG, NO_LEADER, OUTCOME_UNKNOWN, RETRY, TIMEOUT, Refused
+from queen_node.errors import BAD_BODY, NAME_TOO_LONG, OUTCOME_UNKNOWN, UNDECIDED, Applied, Refused
 from queen_node.http.messages import BadPath, Request, Response
 from queen_node.ids import IdMint
 from queen_node.state.groups import QUEUE_MODE
@@ -28,7 +28,6 @@ _COMPLETED_WORDS = frozenset({None, "completed", "success", "acked", "ok"})
 _OTHER_WORDS = {"retry": AckStatus.RETRY, "dlq": AckStatus.DLQ}  # anything else means failed
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _DIGITS = re.compile(r"[0-9]{1,20}")
-_UNAVAILABLE = {"retry": RETRY, "no_leader": NO_LEADER, "timeout": TIMEOUT}
 
 
 class Acknowledgment(msgspec.Struct):
@@ -68,7 +67,7 @@ class AckHandlers:
             body = self._single(request.body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refused(BAD_BODY, str(error)) from None
-        return await self._ack(body.consumerGroup, [body])
+        return await self._ack(request.tenant, body.consumerGroup, [body])
 
     async def ack_batch(self, request: Request) -> Response:
         """Several items of one group. Raises Refused."""
@@ -76,7 +75,7 @@ class AckHandlers:
             body = self._batch(request.body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refused(BAD_BODY, str(error)) from None
-        return await self._ack(body.consumerGroup, body.acknowledgments)
+        return await self._ack(request.tenant, body.consumerGroup, body.acknowledgments)
 
     async def extend(self, request: Request) -> Response:
         """Extend a lease (PA-37). Always 200 once the group has decided. Raises Refused."""
@@ -89,12 +88,14 @@ class AckHandlers:
             return Response(200, extended(text, 0, None))
         command = commands.extend(self._ids.request_id(), lease_id, _seconds_of(request.body))
         try:
-            raw = await self._broker.write(command, timeout_ms=self._timeout_ms)
+            raw = await self._broker.write(request.tenant, command, timeout_ms=self._timeout_ms)
         except Unavailable as error:
-            raise Refused(_UNAVAILABLE[error.code]) from None
+            raise Refused(UNDECIDED[error.code]) from None
         return Response(*render_extend(raw))
 
-    async def _ack(self, group_name: str | None, acknowledgments: list[Acknowledgment] | list[SingleAck]) -> Response:
+    async def _ack(
+        self, tenant: bytes, group_name: str | None, acknowledgments: list[Acknowledgment] | list[SingleAck],
+    ) -> Response:
         if not acknowledgments:
             return Response(200, b"[]")
         group = group_name.encode() if group_name else QUEUE_MODE
@@ -102,9 +103,10 @@ class AckHandlers:
             raise Refused(NAME_TOO_LONG, limit=GROUP_BYTES_MAX, got=len(group))
         command = commands.ack(self._ids.request_id(), group, _items(acknowledgments))
         try:
-            raw = await self._broker.write(command, timeout_ms=self._timeout_ms)
+            raw = await self._broker.write(tenant, command, timeout_ms=self._timeout_ms)
         except Unavailable as error:
-            raise Refused(NO_LEADER if error.code == "no_leader" else OUTCOME_UNKNOWN) from None
+            refusal = UNDECIDED[error.code]
+            raise Refused(refusal if refusal.applied is Applied.NO else OUTCOME_UNKNOWN) from None
         return Response(*render_ack(raw))
 
 

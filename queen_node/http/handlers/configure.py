@@ -11,7 +11,7 @@ import msgspec
 from queen_node import commands
 from queen_node.answers.push import render_configure, wire_name
 from queen_node.broker import Broker, Unavailable
-from queen_node.errors import BAD_BODY, BAD_REQUEST, NAME_TOO_LONG, NO_LEADER, RETRY, STORAGE_FULL, TIMEOUT, Refused
+from queen_node.errors import BAD_BODY, BAD_REQUEST, NAME_TOO_LONG, STORAGE_FULL, UNDECIDED, Refused
 from queen_node.http.messages import Request, Response
 from queen_node.ids import IdMint
 from queen_node.state.rows import QueueOptions
@@ -26,7 +26,6 @@ SECONDS_MAX = 1 << 40  # 35,000 years: as microseconds beside a stamp it still f
 INTEGER_MAX = (1 << 53) - 1  # what every JSON reader keeps exact
 
 _SINK_HOLD = re.compile(r"[A-Za-z0-9._-]{0,64}")
-_REFUSAL_OF = {"timeout": TIMEOUT, "retry": RETRY, "no_leader": NO_LEADER}
 
 Check = Callable[[str, object], object]
 
@@ -127,9 +126,9 @@ class ConfigureHandlers:
         command = commands.configure(
             self._ids.request_id(), wish.queue, self._ids.uuid7(), wish.labels, wish.mode, wish.options)
         try:
-            raw = await self._broker.write(command, timeout_ms=self._timeout_ms)
+            raw = await self._broker.write(request.tenant, command, timeout_ms=self._timeout_ms)
         except Unavailable as error:
-            raise Refused(_REFUSAL_OF[error.code]) from None
+            raise Refused(UNDECIDED[error.code]) from None
         status, body = render_configure(raw)
         if ignored:
             body = b'%b,"ignored":%b}' % (body[:-1], msgspec.json.encode(ignored))

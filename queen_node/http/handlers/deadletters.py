@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from queen_node.answers import read_result
 from queen_node.broker import Broker, Unavailable
-from queen_node.errors import BAD_REQUEST, NO_LEADER, RETRY, TIMEOUT, Refused
+from queen_node.errors import BAD_REQUEST, UNDECIDED, Refused
 from queen_node.http.messages import BadQuery, Request, Response
 from queen_node.http.parameters import parse_time_us, whole_number
 from queen_node.queries import Query, query
@@ -15,7 +15,6 @@ LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
 OFFSET_MAX = 1_000_000
 EVER_US = (1 << 63) - 1
 
-_UNAVAILABLE = {"retry": RETRY, "no_leader": NO_LEADER, "timeout": TIMEOUT}
 
 
 class DeadLetterHandlers:
@@ -36,9 +35,9 @@ class DeadLetterHandlers:
             min(max(whole_number(parameters, "limit", BAD_REQUEST, LIMIT_DEFAULT), 1), LIMIT_MAX),
             min(max(whole_number(parameters, "offset", BAD_REQUEST, 0), 0), OFFSET_MAX))
         try:
-            raw = await self._broker.read(asked, timeout_ms=self._timeout_ms)
+            raw = await self._broker.read(request.tenant, asked, timeout_ms=self._timeout_ms)
         except Unavailable as error:
-            raise Refused(_UNAVAILABLE[error.code]) from None
+            raise Refused(UNDECIDED[error.code]) from None
         return Response(*read_result(raw))
 
 

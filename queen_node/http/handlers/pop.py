@@ -96,8 +96,8 @@ class PopHandlers:
         wait_ms = self._wait_ms(query)
         try:
             raw = await self._broker.pop(
-                command, lease_id=lease_id, queue=queue, group=group, partition=partition, wait_ms=wait_ms,
-                client_gone=request.client_gone)
+                request.tenant, command, lease_id=lease_id, queue=queue, group=group, partition=partition,
+                wait_ms=wait_ms, client_gone=request.client_gone)
         except Unavailable as error:
             raise Refused(_REFUSAL_OF[error.code]) from None
         response = Response(*render_pop(raw))
@@ -105,7 +105,7 @@ class PopHandlers:
             return response
 
         async def hand_back() -> None:
-            await self._broker.hand_back(lease_id)
+            await self._broker.hand_back(request.tenant, lease_id)
 
         response.on_undelivered = hand_back
         return response

@@ -13,7 +13,7 @@ from queen_node import commands
 from queen_node.answers.push import render_push
 from queen_node.broker import Broker, Lane, Unavailable
 from queen_node.commands import PayloadFlag, PushItem
-from queen_node.errors import BAD_REQUEST, BINARY_PUSH, NAME_TOO_LONG, NO_LEADER, RETRY, TIMEOUT, Refused
+from queen_node.errors import BAD_REQUEST, BINARY_PUSH, NAME_TOO_LONG, TENANT_LIMIT, TIMEOUT, UNDECIDED, Refused
 from queen_node.http.handlers.push_body import NO_TRACE, SLICE_BYTES, Item, decode, decode_in_slices
 from queen_node.http.handlers.push_parts import PART_ITEMS_MAX, Parts, joined, places_of
 from queen_node.http.messages import Request, Response, refusal_response
@@ -29,7 +29,6 @@ BINARY_MAGIC = b"QPB1"
 DECLINES_LOGGED_EVERY_S = 60.0  # a buffered client repeats a declined batch every 250 ms for ever (PU-62)
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_REFUSAL_OF = {"timeout": TIMEOUT, "retry": RETRY, "no_leader": NO_LEADER}
 
 
 class PushHandlers:
@@ -58,17 +57,17 @@ class PushHandlers:
         if body.startswith(BINARY_MAGIC):
             return self._decline()
         if len(body) > SLICE_BYTES:
-            return await self._push_large(body)
+            return await self._push_large(request.tenant, body)
         items = self._command_items(decode(body), 0)
         if not items:
             return Response(201, b"[]")
         if len(items) > PART_ITEMS_MAX:
             parts = Parts(self._ids)
             parts.add(items)
-            return await self._write_parts(parts)
-        return await self._write(commands.push(self._ids.request_id(), items), places_of(items))
+            return await self._write_parts(request.tenant, parts)
+        return await self._write(request.tenant, commands.push(self._ids.request_id(), items), places_of(items))
 
-    async def _push_large(self, body: bytes) -> Response:
+    async def _push_large(self, tenant: bytes, body: bytes) -> Response:
         """The same for a body that must not be decoded, checked and encoded in one go (M-51)."""
         parts = Parts(self._ids)
         for items in decode_in_slices(body):
@@ -78,25 +77,26 @@ class PushHandlers:
             await trio.lowlevel.checkpoint()
         if not parts.count:
             return Response(201, b"[]")
-        return await self._write_parts(parts)
+        return await self._write_parts(tenant, parts)
 
-    async def _write(self, command: bytes, places: tuple[bytes, ...]) -> Response:
+    async def _write(self, tenant: bytes, command: bytes, places: tuple[bytes, ...]) -> Response:
         try:
-            raw = await self._broker.write(command, timeout_ms=self._timeout_ms, lane=Lane.PUSHES, places=places)
+            raw = await self._broker.write(
+                tenant, command, timeout_ms=self._timeout_ms, lane=Lane.PUSHES, places=places)
         except Unavailable as error:
-            raise Refused(_REFUSAL_OF[error.code]) from None
+            raise Refused(UNDECIDED[error.code]) from None
         return Response(*render_push(raw))
 
-    async def _write_parts(self, parts: Parts) -> Response:
+    async def _write_parts(self, tenant: bytes, parts: Parts) -> Response:
         """Write all parts of a call, adjacent and in order (PU-43)."""
         ready = parts.finish()
         if len(ready) == 1 and not parts.twin_of:
-            return await self._write(*ready[0])
+            return await self._write(tenant, *ready[0])
         try:
-            raws = await self._broker.write_all(ready, timeout_ms=self._timeout_ms, lane=Lane.PUSHES)
-        except Unavailable:
-            # Whatever it says of one part, another may have been written.
-            raise Refused(TIMEOUT) from None
+            raws = await self._broker.write_all(tenant, ready, timeout_ms=self._timeout_ms, lane=Lane.PUSHES)
+        except Unavailable as error:
+            # Whatever it says of one part, another may have been written; a tenant without a group wrote none.
+            raise Refused(TENANT_LIMIT if error.code == "tenant_limit" else TIMEOUT) from None
         return Response(201, await joined(raws, parts.twin_of))
 
     def _command_items(self, items: Sequence[Item], first_index: int) -> list[PushItem]:

@@ -42,6 +42,7 @@ UNAVAILABLE = {
     "timeout": errors.TIMERS_TIMEOUT,
     "retry": errors.TIMERS_RETRY,
     "no_leader": errors.TIMERS_NO_LEADER,
+    "tenant_limit": errors.TIMERS_TENANT_LIMIT,
 }
 # What the broker refuses at admission, in the words of this family.
 AT_ADMISSION = {
@@ -49,7 +50,6 @@ AT_ADMISSION = {
     "storage_full": errors.TIMERS_STORAGE_FULL,
 }
 EMPTY = Response(200, b'{"results":[]}')
-DEFAULT_TENANT = b"00000000-0000-0000-0000-000000000001"
 
 
 def nobody(_request: Request) -> bytes | None:
@@ -101,14 +101,14 @@ class TimerHandlers:
         if not await self._reads_quickly(body, call):
             exact = ExactCall(body)
             exact.check_names()
-        wait_s = self._quotas.take_write(DEFAULT_TENANT)  # one token, whatever the call holds (TM-26)
+        wait_s = self._quotas.take_write(request.tenant)  # one token, whatever the call holds (TM-26)
         if wait_s:
             return self._too_fast(wait_s, call.holds_cancel if exact is None else exact.holds_cancel)
         if exact is not None:
             call = Call(self._limits, self._ids, subject)
             for _ in exact.take_into(call):
                 await trio.lowlevel.checkpoint()
-        return await self._propose(call, len(body))
+        return await self._propose(request.tenant, call, len(body))
 
     async def _reads_quickly(self, body: bytes, call: Call) -> bool:
         if len(body) <= SLICE_BYTES:
@@ -128,7 +128,7 @@ class TimerHandlers:
         response.headers = ((b"Retry-After", b"%d" % wait_s), *((HINT,) if holds_cancel else ()))
         return response
 
-    async def _propose(self, call: Call, body_bytes: int) -> Response:
+    async def _propose(self, tenant: bytes, call: Call, body_bytes: int) -> Response:
         operations = call.operations
         if not operations:
             return EMPTY
@@ -137,7 +137,7 @@ class TimerHandlers:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, limit=self._limits.command_max_bytes, got=len(command))
         if call.schedules and not self._broker.admits(body_bytes):
             await self._admit(body_bytes)
-        return await self._write(command, tuple(call.due_places))
+        return await self._write(tenant, command, tuple(call.due_places))
 
     async def _admit(self, body_bytes: int) -> None:
         try:
@@ -152,38 +152,41 @@ class TimerHandlers:
         queue, key = _names_in_path(request)
         echo = _query(request, "txn")
         operation = (TimerOp.CANCEL, queue, key, None if echo is None else echo.encode())
-        return await self._write(commands.timers(self._ids.request_id(), [operation], firing=False, one=True), ())
+        command = commands.timers(self._ids.request_id(), [operation], firing=False, one=True)
+        return await self._write(request.tenant, command, ())
 
     # --- GET
 
     async def peek(self, request: Request) -> Response:
         """One pending timer (TM-40)."""
         queue, key = _names_in_path(request)
-        return await self._read(queries.query(Query.TIMER_PEEK, queue, key))
+        return await self._read(request.tenant, queries.query(Query.TIMER_PEEK, queue, key))
 
     async def look(self, request: Request) -> Response:
         """Pending timers of a queue, or how many (TM-41, TM-42)."""
         queue = _queue_in_path(request)
         mode = _query(request, "mode")
         if mode == "count":
-            return await self._read(queries.query(Query.TIMER_COUNT, queue, _prefix(request)))
+            count = queries.query(Query.TIMER_COUNT, queue, _prefix(request))
+            return await self._read(request.tenant, count)
         if mode is not None and mode != "list":
             raise Refused(errors.TIMERS_MODE_UNKNOWN)
         after = (_query(request, "after") or "").encode()
-        return await self._read(queries.query(Query.TIMER_LIST, queue, after, _limit(request)))
+        return await self._read(request.tenant, queries.query(Query.TIMER_LIST, queue, after, _limit(request)))
 
     # --- to the broker
 
-    async def _write(self, command: bytes, places: tuple[bytes, ...]) -> Response:
+    async def _write(self, tenant: bytes, command: bytes, places: tuple[bytes, ...]) -> Response:
         try:
-            raw = await self._broker.write(command, timeout_ms=self._timeout_ms, lane=Lane.DRAINING, places=places)
+            raw = await self._broker.write(
+                tenant, command, timeout_ms=self._timeout_ms, lane=Lane.DRAINING, places=places)
         except Unavailable as unavailable:
             raise Refused(_of_unavailable(unavailable)) from None
         return Response(*render_timers(raw))
 
-    async def _read(self, query: bytes) -> Response:
+    async def _read(self, tenant: bytes, query: bytes) -> Response:
         try:
-            return Response(*read_result(await self._broker.read(query, timeout_ms=self._timeout_ms)))
+            return Response(*read_result(await self._broker.read(tenant, query, timeout_ms=self._timeout_ms)))
         except Unavailable as unavailable:
             raise Refused(_of_unavailable(unavailable)) from None
 

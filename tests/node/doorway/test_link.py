@@ -20,11 +20,12 @@ from queen_node.doorway.frames import Kind
 from queen_node.doorway.link import DoorLink
 from queen_node.doorway.remote_broker import RemoteBroker
 from queen_node.doorway.report import Sums, unpack_response
-from queen_node.group_actor import Event, HandBack, LetPopsGo, Pop, Withdraw
+from queen_node.events import Event, HandBack, LetPopsGo, Pop, Withdraw
 from queen_node.http.messages import Request, Response
 from queen_node.inbox import Inbox
 from queen_node.metrics import Metrics
 from raft.invariants import InvariantBroken
+from tests.support.one_inbox import TENANT, OneInbox
 
 NAMES = {"lease_id": b"lease", "queue": b"q", "group": b"g", "partition": None}
 INBOX_BOUND = 4
@@ -45,7 +46,7 @@ class Ends:
             self.door_channel, Metrics(0.0), admit_max_bytes=1000, admit_hold_s=1.0, jitter=lambda: 0.5)
         self.inbox: Inbox[Event] = Inbox(INBOX_BOUND)
         self.link = DoorLink(
-            self.node_channel, self.inbox, {"health": health}, Sums(self.metrics), margin_s=0.05)
+            self.node_channel, OneInbox(self.inbox), {"health": health}, Sums(self.metrics), margin_s=0.05)
 
     async def event(self) -> Event:
         (event,) = await self.inbox.take_all()
@@ -79,7 +80,8 @@ async def test_a_write_and_its_result() -> None:
         got: list[bytes] = []
 
         async def write() -> None:
-            got.append(await ends.broker.write(b"command", timeout_ms=5000, lane=Lane.PUSHES, places=(b"q", b"q")))
+            got.append(await ends.broker.write(
+                TENANT, b"command", timeout_ms=5000, lane=Lane.PUSHES, places=(b"q", b"q")))
 
         nursery.start_soon(write)
         event = await ends.event()
@@ -102,7 +104,7 @@ async def test_unavailable_crosses_with_its_code() -> None:
 
         nursery.start_soon(answer)
         with pytest.raises(Unavailable) as unavailable:
-            await ends.broker.read(b"query", timeout_ms=5000)
+            await ends.broker.read(TENANT, b"query", timeout_ms=5000)
         assert unavailable.value.code == "retry"
 
 
@@ -117,7 +119,7 @@ async def test_the_parts_of_a_call_go_in_together_and_in_order() -> None:
                 pending_of(event).slot.answer(b"%d" % number)
 
         nursery.start_soon(answer)
-        assert await ends.broker.write_all(parts, timeout_ms=5000, lane=Lane.PUSHES) == [b"0", b"1", b"2", b"3"]
+        assert await ends.broker.write_all(TENANT, parts, timeout_ms=5000, lane=Lane.PUSHES) == [b"0", b"1", b"2", b"3"]
 
 
 async def test_a_poll_whose_client_leaves_is_withdrawn() -> None:
@@ -134,14 +136,14 @@ async def test_a_poll_whose_client_leaves_is_withdrawn() -> None:
             pop.slot.answer(b"nothing")
 
         nursery.start_soon(node)
-        assert await ends.broker.pop(b"pop", wait_ms=9000, client_gone=gone.wait, **NAMES) == b"nothing"  # type: ignore[arg-type]
+        assert await ends.broker.pop(TENANT, b"pop", wait_ms=9000, client_gone=gone.wait, **NAMES) == b"nothing"  # type: ignore[arg-type]
 
 
 async def test_a_poll_that_is_cancelled_is_withdrawn() -> None:
     async with joined() as ends:
         async with trio.open_nursery() as nursery:
             async def poll() -> None:
-                await ends.broker.pop(b"pop", wait_ms=9000, client_gone=trio.sleep_forever, **NAMES)  # type: ignore[arg-type]
+                await ends.broker.pop(TENANT, b"pop", wait_ms=9000, client_gone=trio.sleep_forever, **NAMES)  # type: ignore[arg-type]
 
             nursery.start_soon(poll)
             pop = (await ends.pop_event()).pop
@@ -153,7 +155,7 @@ async def test_a_poll_that_is_cancelled_is_withdrawn() -> None:
 async def test_polls_of_a_door_that_ends_are_withdrawn() -> None:
     async with joined() as ends, trio.open_nursery() as nursery:
         async def poll() -> None:
-            await ends.broker.pop(b"pop", wait_ms=9000, client_gone=None, **NAMES)  # type: ignore[arg-type]
+            await ends.broker.pop(TENANT, b"pop", wait_ms=9000, client_gone=None, **NAMES)  # type: ignore[arg-type]
 
         nursery.start_soon(poll)
         pop = (await ends.pop_event()).pop
@@ -171,7 +173,7 @@ async def test_a_drain_lets_go_also_of_the_poll_that_was_under_way() -> None:
         await ends.broker.told_to_drain.wait()
 
         async def poll() -> None:
-            await ends.broker.pop(b"pop", wait_ms=9000, client_gone=None, **NAMES)  # type: ignore[arg-type]
+            await ends.broker.pop(TENANT, b"pop", wait_ms=9000, client_gone=None, **NAMES)  # type: ignore[arg-type]
 
         nursery.start_soon(poll)
         pop, let_go = await ends.inbox.take_all()
@@ -187,7 +189,7 @@ async def test_a_full_inbox_holds_calls_and_refuses_them_at_their_deadline(
         for _ in range(INBOX_BOUND):
             ends.inbox.put(HandBack(b"filler"))
         with pytest.raises(Unavailable) as unavailable:
-            await ends.broker.write(b"late", timeout_ms=500)
+            await ends.broker.write(TENANT, b"late", timeout_ms=500)
         assert unavailable.value.code == "no_leader"
         assert (await unasked(ends)).status == 503
 
@@ -197,7 +199,7 @@ async def test_a_full_inbox_holds_calls_and_refuses_them_at_their_deadline(
             pending_of(await ends.event()).slot.answer(b"done")
 
         nursery.start_soon(answer)
-        assert await ends.broker.write(b"in time", timeout_ms=500) == b"done"
+        assert await ends.broker.write(TENANT, b"in time", timeout_ms=500) == b"done"
 
 
 async def unasked(ends: Ends) -> Response:

@@ -196,7 +196,17 @@ def test_a_new_tenants_group_starts_from_group_zeros_clock() -> None:
     """M-22: not from the wall clock of the node that leads it first."""
     machine = FakeMachine(wall_us=EPOCH + HOUR)
     clock = GroupClock.born(machine, EPOCH + 5)
-    assert clock.lead(1, start_of_term_us(0, [clock.estimate(), NOTHING_KNOWN])) == EPOCH + 5 - machine.now_us
+    start_us = start_of_term_us(clock.last_stamp_us, [clock.estimate(), NOTHING_KNOWN])
+    assert clock.lead(1, start_us) == EPOCH + 5 - machine.now_us
+
+
+def test_who_opens_a_group_late_does_not_take_group_zeros_clock_for_the_groups() -> None:
+    """M-21: since it was made the group may have fallen behind group 0's clock, by its changes of leader; started from
+    that one, what it has promised would come early.
+    """
+    late = GroupClock.born(FakeMachine(wall_us=EPOCH), EPOCH + HOUR)
+    assert late.estimate() == Estimate(EPOCH + HOUR, is_weak=True)
+    assert start_of_term_us(EPOCH + 2 * HOUR, [late.estimate(), Estimate(EPOCH + 3 * HOUR, False)]) == EPOCH + 3 * HOUR
 
 
 def test_a_terms_clock_does_not_start_before_the_last_stamp() -> None:

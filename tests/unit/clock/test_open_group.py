@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import cast
 
 from queen_node import commands, config
-from queen_node.layout import LAYOUT_VERSION, Layout
-from queen_node.node import LIFE, Opened, open_group
+from queen_node.layout import LAYOUT_VERSION, Layout, Places
+from queen_node.opening import Opened, open_group
 from queen_node.state.machine import Machine
 from queen_node.state.rocks import RocksEngine
 from queen_node.state.store import Store
@@ -22,15 +22,17 @@ from tests.unit.group.driver import SECOND_US, START_US, HandClock
 
 DIRECTORY = Path("log")
 HOUR_S = 3600
+LIFE = 1
 
 
 def found(disk: FakeDisk, clocks: HandClock) -> RaftGroup:
     """The group as a new process finds it, with a store that has nothing of it."""
     wal, recovered = Wal.open(DIRECTORY, disk.copy())
     machine = Machine(Store(MemoryEngine(), life=LIFE))
-    opened = Opened(wal, recovered, cast(FileDisk, disk), cast(RocksEngine, None), machine, is_new=False,
+    opened = Opened(
+        Places(DIRECTORY), wal, recovered, cast(FileDisk, disk), cast(RocksEngine, None), is_new=False,
         layout=Layout(LAYOUT_VERSION, 1, "00" * 16, (1,), "cell"))
-    return open_group(opened, config.load({}), clocks)
+    return open_group(opened, config.load({}), clocks, LIFE, machine)
 
 
 def test_a_group_that_was_quiet_for_an_hour_has_not_lost_the_hour() -> None:

@@ -14,6 +14,7 @@ from raft.invariants import InvariantBroken
 
 CALLS = st.integers(0, 2**64 - 1)
 NAMES = st.binary(max_size=40)
+TENANTS = st.binary(min_size=16, max_size=16)
 TIMES_MS = st.integers(0, NO_WAIT - 1)
 
 
@@ -23,29 +24,37 @@ def only(raw: bytes) -> Frame:
 
 
 @given(
-    st.sampled_from((Kind.WRITE, Kind.WRITE_MORE)), CALLS, st.binary(), st.sampled_from(Lane), TIMES_MS,
+    st.sampled_from((Kind.WRITE, Kind.WRITE_MORE)), CALLS, TENANTS, st.binary(), st.sampled_from(Lane), TIMES_MS,
     st.lists(st.sampled_from((b"", b"q", b"another")), max_size=9))
-def test_a_write(kind: Kind, call: int, command: bytes, lane: Lane, timeout_ms: int, queues: list[bytes]) -> None:
-    found, found_call, body = only(frames.write(kind, call, command, lane, timeout_ms, tuple(queues)))
+def test_a_write(
+    kind: Kind, call: int, tenant: bytes, command: bytes, lane: Lane, timeout_ms: int, queues: list[bytes],
+) -> None:
+    found, found_call, body = only(frames.write(kind, call, tenant, command, lane, timeout_ms, tuple(queues)))
     assert (found, found_call) == (kind, call)
-    assert frames.read_write(body) == (command, lane, timeout_ms, tuple(queues))
+    assert frames.read_write(body) == (tenant, command, lane, timeout_ms, tuple(queues))
 
 
-@given(CALLS, st.binary(), TIMES_MS)
-def test_a_read(call: int, query: bytes, timeout_ms: int) -> None:
-    kind, found_call, body = only(frames.read(call, query, timeout_ms))
-    assert (kind, found_call, frames.read_read(body)) == (Kind.READ, call, (query, timeout_ms))
+@given(CALLS, TENANTS, st.binary(), TIMES_MS)
+def test_a_read(call: int, tenant: bytes, query: bytes, timeout_ms: int) -> None:
+    kind, found_call, body = only(frames.read(call, tenant, query, timeout_ms))
+    assert (kind, found_call, frames.read_read(body)) == (Kind.READ, call, (tenant, query, timeout_ms))
 
 
-@given(CALLS, st.binary(), NAMES, NAMES, NAMES, st.none() | NAMES, st.none() | TIMES_MS)
+@given(TENANTS, st.binary())
+def test_a_hand_back(tenant: bytes, lease_id: bytes) -> None:
+    kind, _call, body = only(frames.hand_back(tenant, lease_id))
+    assert (kind, frames.read_hand_back(body)) == (Kind.HAND_BACK, (tenant, lease_id))
+
+
+@given(CALLS, TENANTS, st.binary(), NAMES, NAMES, NAMES, st.none() | NAMES, st.none() | TIMES_MS)
 def test_a_pop(
-    call: int, command: bytes, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+    call: int, tenant: bytes, command: bytes, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
     wait_ms: int | None,
 ) -> None:
     kind, found_call, body = only(frames.pop(
-        call, command, lease_id=lease_id, queue=queue, group=group, partition=partition, wait_ms=wait_ms))
+        call, tenant, command, lease_id=lease_id, queue=queue, group=group, partition=partition, wait_ms=wait_ms))
     assert (kind, found_call) == (Kind.POP, call)
-    assert frames.read_pop(body) == (command, lease_id, queue, group, partition, wait_ms)
+    assert frames.read_pop(body) == (tenant, command, lease_id, queue, group, partition, wait_ms)
 
 
 @given(st.builds(Gates, st.booleans(), st.booleans(), st.booleans()))

@@ -38,7 +38,7 @@ class RecordingBroker(FakeBroker):
         self.asked: dict[str, Any] = {}
 
     async def pop(
-        self, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+        self, tenant: bytes, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
         wait_ms: int | None, client_gone: Callable[[], Awaitable[None]] | None,
     ) -> bytes:
         self._fail(self.unavailable)

@@ -328,9 +328,11 @@ async def test_places_that_the_entry_may_append_to_are_told_to_the_broker() -> N
     door = TimerDoor()
     told: list[tuple[bytes, ...]] = []
     write = door.broker.write
-    async def spy(command: bytes, *, timeout_ms: int, places: tuple[bytes, ...] = (), **more: object) -> bytes:
+    async def spy(
+        tenant: bytes, command: bytes, *, timeout_ms: int, places: tuple[bytes, ...] = (), **more: object,
+    ) -> bytes:
         told.append(places)
-        return await write(command, timeout_ms=timeout_ms, places=places)
+        return await write(tenant, command, timeout_ms=timeout_ms, places=places)
     door.broker.write = spy  # type: ignore[method-assign]
     await door.post(op("a", delayMs=0, queue="y"), op("b", queue="z"), op("c", delayMs=0, queue="x"),
                     op("d", delayMs=-1, queue="x"))

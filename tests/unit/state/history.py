@@ -21,6 +21,7 @@ QUEUES = (b"orders", b"bills.open.x", b"caf\xc3\xa9")
 PARTITIONS = (b"Default", b"p", b"q")
 GROUPS = (b"g", b"h", QUEUE_MODE)
 MODES = ("all", "new", "time")
+WEIGHTS = {Kind.PUSH: 6, Kind.TIMERS: 4, Kind.FIRE: 3, Kind.POP: 6, Kind.ACK: 5}  # of the others 1
 OPTIONS: dict[str, tuple[object, ...]] = {
     "dedup_window_seconds": (0, 1, 60, None), "lease_time": (1, 60), "retry_limit": (0, 1, 3),
     "delayed_processing": (0, 1), "window_buffer": (0, 1), "dead_letter_queue": (True, False),
@@ -39,12 +40,14 @@ class History:
             Kind.PUSH: self._push, Kind.TIMERS: self._timers, Kind.FIRE: self._fire, Kind.POP: self._pop,
             Kind.ACK: self._ack, Kind.EXTEND: self._extend, Kind.HAND_BACK: self._hand_back,
             Kind.CONFIGURE: self._configure, Kind.FORGET_IDS: self._forget_ids,
+            Kind.CREATE_TENANT: self._create_tenant,
         }
+        self._weights = [WEIGHTS.get(kind, 1) for kind in self._draw]
 
     def entry(self) -> tuple[list[Kind], bytes]:
         """The next entry, and the kinds of its commands."""
         self._now_us += self._random.choice((0, 1, 1000, 500_000, 3_000_000, 70_000_000))
-        kinds = self._random.choices(list(Kind), weights=(6, 4, 3, 6, 5, 1, 1, 1, 1), k=self._random.randint(1, 5))
+        kinds = self._random.choices(list(self._draw), weights=self._weights, k=self._random.randint(1, 5))
         return kinds, commands.entry(self._now_us, [self._draw[kind]() for kind in kinds])
 
     def _id(self) -> bytes:
@@ -110,6 +113,9 @@ class History:
         return commands.configure(
             self._id(), self._one(*QUEUES), self._id(), (self._one(None, b"ns"), self._one(None, b"")),
             self._one("merge", "replace"), options)
+
+    def _create_tenant(self) -> bytes:
+        return commands.create_tenant(self._id(), bytes(15) + bytes((self._random.randint(1, 9),)), at_most=7)
 
     def _forget_ids(self) -> bytes:
         return commands.forget_ids(at_most=self._one(1, 5, 100), keep_at_least_s=self._one(0, 30))

@@ -1,0 +1,61 @@
+"""A node's condition in the words of `/health` (AD-7): group 0 speaks for the cell, and all groups must be ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from queen_node import commands
+from queen_node.applier import Poison
+from queen_node.group_actor import GroupActor
+from queen_node.host import Host
+from queen_node.http.handlers.operations import ApplyFailure, Groups, Health
+from queen_node.opening import CELL_LIFE
+from raft.core import Role
+
+
+def condition(host: Host, *, stopped: bool, heartbeat_ms: int, skipped: Mapping[int, Sequence[str]]) -> Health:
+    """How the node is. stopped: its disk failed; skipped: entries stepped over, by group."""
+    actors = host.groups.values()
+    core = host.cell.group.raft.core
+    leading = [] if stopped else [life for life, actor in host.groups.items() if leads(actor)]
+    failed = {life: actor.poison for life, actor in host.groups.items() if actor.poison is not None}
+    leads_cell, follows_cell = CELL_LIFE in leading, _follows(host.cell)
+    silent_ms = core.quorum_silent_ticks() * heartbeat_ms if core.role is Role.LEADER else 0
+    return Health(
+        role="stopped" if stopped else "leader" if leads_cell else "follower" if follows_cell else "candidate",
+        leader_known=leads_cell or follows_cell, leads_others=len(leading) > leads_cell, term=core.term,
+        applied=core.applied_index, commit=core.commit_index, lag_ms=0,
+        quorum_ack_ms=silent_ms if leads_cell or follows_cell else None,
+        storage_ready=all(map(_is_replayed, actors)), cluster_version=1, kinds=len(commands.Kind),
+        groups=Groups(
+            hosted=len(host.groups), leading=len(leading), quiet=0, behind=sum(map(_is_behind, actors)),
+            failed=tuple(failed)),
+        failure=next(map(_failure_shown, failed.values()), None),
+        skipped=tuple(f"g{life}/{skip}" for life, skips in skipped.items() for skip in skips))
+
+
+def leads(actor: GroupActor) -> bool:
+    """Whether this node serves as the group's leader (CL-24)."""
+    return actor.group.raft.may_propose and actor.poison is None
+
+
+def _follows(actor: GroupActor) -> bool:
+    core = actor.group.raft.core
+    return core.leader not in (0, core.node_id)
+
+
+def _is_replayed(actor: GroupActor) -> bool:
+    return actor.group.raft.core.applied_index >= actor.replay_until
+
+
+def _is_behind(actor: GroupActor) -> bool:
+    """A group without a leader is not behind while nobody wants anything of it (README 23)."""
+    group = actor.group
+    wanted = group.has_calls or (group.deadline_us is not None and group.deadline_us <= group.raft.clock.now_us())
+    return not _is_replayed(actor) or (wanted and not (leads(actor) or _follows(actor)))
+
+
+def _failure_shown(poison: Poison) -> ApplyFailure:
+    return ApplyFailure(
+        "deterministic" if poison.digest else "node-local", poison.log_index, poison.term, poison.digest,
+        poison.command, None, poison.error)

@@ -1,0 +1,90 @@
+"""What a group's actor hears."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from queen_node.broker import Lane
+from queen_node.calls import Pending, PendingRead
+from queen_node.parked_pops import WaitingPop
+from queen_node.peer_calls import PeerCall
+from raft.group import LogWrite
+from raft.messages import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Pop:
+    """A pop that a client sent."""
+
+    pop: WaitingPop
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Its client has gone."""
+
+    pop: WaitingPop
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """Its answer could not be delivered."""
+
+    lease_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A write of the log is on the disk."""
+
+    write: LogWrite
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the same group said on another node: Raft's words, or about calls."""
+
+    node: int
+    said: Message | PeerCall
+
+
+@dataclass(frozen=True, slots=True)
+class HeardClock:
+    """A node's BOOTTIME when it said so, a moment ago (M-21)."""
+
+    node: int
+    boottime_us: int
+
+
+class Tick:
+    """Raft's unit of time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """The node stops: somebody else should lead, who answered within so many ticks (CL-54)."""
+
+    max_silent_ticks: int
+
+
+class Campaign:
+    """This node is to lead a new group first (M-70)."""
+
+
+class LetPopsGo:
+    """The node stops: pops that wait are answered empty, so that their connections can close (CL-131)."""
+
+
+class Due:
+    """The wheel: a deadline may have passed."""
+
+
+class Alarm:
+    """The time that the group asked to be told of has come."""
+
+
+DUE, ALARM, LET_POPS_GO, TICK = Due(), Alarm(), LetPopsGo(), Tick()
+Event = (
+    tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Heard | HeardClock | Tick | Due | Alarm
+    | LetPopsGo | HandOver | Campaign
+)

@@ -1,0 +1,137 @@
+"""What is on this node's disk, opened: the log, the store, and each group as they have it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from queen_node import commands, config
+from queen_node.layout import CannotStart, Layout, Places, open_layout
+from queen_node.peers import cluster_id, parse_peers
+from queen_node.state.machine import Machine
+from queen_node.state.rocks import RocksEngine, StoreDamaged
+from queen_node.state.rows import TenantRow
+from queen_node.state.store import Store
+from raft.clock import GroupClock, TimeSource, estimate_after_restart, read_clocks
+from raft.configurations import decode_configuration
+from raft.core import Core
+from raft.disk import FileDisk
+from raft.forgetful_disk import ForgetfulDisk, forget_notes
+from raft.group import RaftGroup
+from raft.log import Log
+from raft.messages import Entry, HardState
+from raft.quorum import Configuration
+from raft.settings import Settings as RaftSettings
+from raft.wal import Damaged, Recovered, Wal
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+CELL_LIFE = 0  # of group 0
+LEADER_DEAF_MS = 3000  # of a majority's silence: then a leader lets somebody else lead (CL-53)
+REPLAY_READ_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class Opened:
+    """The open data directory."""
+
+    places: Places
+    wal: Wal
+    recovered: Recovered
+    disk: FileDisk
+    engine: RocksEngine
+    is_new: bool  # nothing was here before
+    layout: Layout
+
+
+def open_data(settings: config.Settings) -> Opened:
+    """Open the data directory. Raises CannotStart: one line that names what is wrong (CL-124)."""
+    places = Places(Path(settings.raft_dir))
+    members = parse_peers(settings.raft_peers) if settings.raft_peers else ()
+    layout, is_new = open_layout(
+        places, node_id=settings.node_id, founders=tuple(member.node_id for member in members),
+        cluster_id=cluster_id(settings.cell_id, members).decode())
+    disk = ForgetfulDisk() if settings.test_drop_unsynced else FileDisk()
+    try:
+        if not settings.test_drop_unsynced:
+            forget_notes(places.log)
+        wal, recovered = Wal.open(
+            places.log, disk, segment_bytes=settings.segment_bytes, identity=bytes.fromhex(layout.directory_id),
+            must_exist=not is_new)
+        engine = RocksEngine(places.store)
+    except (Damaged, StoreDamaged) as error:
+        raise CannotStart(str(error)) from error
+    except OSError as error:
+        raise CannotStart(f"{error.filename or places.directory}: {error.strerror}") from error
+    if recovered.torn is not None:
+        log.info("torn tail of the log cut", tail=str(recovered.torn))
+    return Opened(places, wal, recovered, disk, engine, is_new, layout)
+
+
+def open_machine(opened: Opened, life: int) -> Machine:
+    """A group's state. Raises CannotStart when it does not go with the log."""
+    try:
+        machine = Machine(Store(opened.engine, life=life))
+    except StoreDamaged as error:
+        raise CannotStart(str(error)) from error
+    _check_agreement(opened, life, machine)
+    return machine
+
+
+def _check_agreement(opened: Opened, life: int, machine: Machine) -> None:
+    """Log and store must be of one history: the store is never ahead of the log, nor behind its beginning (M-3)."""
+    places, applied_index = opened.places, machine.applied_index
+    group = opened.recovered.groups.get(life)
+    first_index, last_index = (group.first_index, group.last_index) if group is not None else (1, 0)
+    if applied_index > last_index:
+        raise CannotStart(
+            f"{places.log}: the log of group {life} ends at entry {last_index}, but {places.store} holds "
+            f"{applied_index}: log files are missing; replace this node")
+    if applied_index < first_index - 1:
+        raise CannotStart(
+            f"{places.store}: holds entries of group {life} up to {applied_index}, but {places.log} begins at "
+            f"{first_index}: the store is older than its log or empty; replace this node")
+
+
+def open_group(
+    opened: Opened, settings: config.Settings, source: TimeSource, life: int, machine: Machine,
+    founding: TenantRow | None = None,
+) -> RaftGroup:
+    """A group's Raft as the disk has it. founding: the row of its tenant; None: it is group 0."""
+    group, meta = opened.recovered.groups.get(life), machine.store.meta
+    if group is not None:
+        tail = _tail(opened.wal, life, meta.applied_index, group.last_index)
+        log_tail = Log.restore((meta.applied_index, meta.applied_term), tail)
+        hard_state = group.hard_state
+        estimate = estimate_after_restart(group.clock_us, group.clock_offset_us, group.reading, read_clocks(source))
+        clock = GroupClock(source, estimate, meta.stamp_us)
+    else:
+        log_tail, hard_state = Log(), HardState(0, 0, 0)
+        clock = GroupClock.first_ever(source) if founding is None else GroupClock.born(source, founding.created_at_us)
+    configured = meta.configuration or (founding.configuration if founding is not None else b"")
+    core = Core(
+        node_id=settings.node_id,
+        configuration=decode_configuration(configured) if configured else Configuration(opened.layout.founders),
+        log=log_tail, hard_state=hard_state, applied_index=meta.applied_index, settings=raft_settings(settings),
+        random=random.Random())
+    return RaftGroup(
+        life=life, core=core, clock=clock, stamp_of=commands.stamp_of, offset=(meta.offset_term, meta.offset_us))
+
+
+def raft_settings(settings: config.Settings) -> RaftSettings:
+    """In ticks of a heartbeat (cluster.md 6)."""
+    def ticks(milliseconds: int) -> int:
+        return max(2, -(-milliseconds // settings.heartbeat_ms))
+
+    election_ticks = ticks(settings.election_ms)
+    return RaftSettings(election_ticks=election_ticks, quorum_ticks=max(election_ticks, ticks(LEADER_DEAF_MS)))
+
+
+def _tail(wal: Wal, life: int, applied_index: int, last_index: int) -> list[Entry]:
+    entries: list[Entry] = []
+    while applied_index + len(entries) < last_index:
+        entries += wal.read(life, applied_index + len(entries) + 1, last_index, REPLAY_READ_BYTES)
+    return entries

@@ -40,11 +40,11 @@ class ClusterProcess:
             node.wait_until_ready()
 
     def leader_id(self, timeout_s: float = BOOT_TIMEOUT_S) -> int:
-        """Who leads, as soon as one of those that run says so."""
+        """Who leads the one tenant's group, or group 0 while there is none; as soon as one of those that run says so."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for node_id, node in self.nodes.items():
-                if node.is_running() and role_of(node) == "leader":
+                if node.is_running() and _leads(node):
                     return node_id
             time.sleep(POLL_S)
         raise NodeFailed(f"nobody led within {timeout_s} s")
@@ -59,6 +59,15 @@ def role_of(node: NodeProcess) -> str:
     """What the node says it is; empty when it does not answer."""
     body = node.health_body()
     return msgspec.json.decode(body)["raft"]["role"] if body else ""
+
+
+def _leads(node: NodeProcess) -> bool:
+    body = node.health_body()
+    if not body:
+        return False
+    health = msgspec.json.decode(body)
+    groups, leads_cell = health["groups"], health["raft"]["leader"]
+    return bool(groups["leading"] > (leads_cell if groups["hosted"] > 1 else 0))
 
 
 @contextmanager

@@ -79,6 +79,8 @@ def running(folder: Path) -> Iterator[Cluster]:
             cluster.start(node_id)
         for node in cluster.nodes.values():
             node.wait_until_healthy()
+        with Client(cluster.nodes[NODES[0]].port) as client:
+            client.call("POST", "/api/v1/push", PUSH)  # the tenant's first write makes its group
         yield cluster
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -126,9 +127,10 @@ class Node(Server):
         raise ServerFailed(f"not healthy within {START_S_MAX:.0f} s")
 
     def leads(self) -> bool:
-        """Whether it says that it leads. Raises OSError and BadAnswer."""
+        """Whether it says that it leads the one tenant's group. Raises OSError and BadAnswer."""
         with Client(self.port) as client:
-            return b'"role":"leader"' in client.call("GET", "/health").body
+            health = json.loads(client.call("GET", "/health").body)
+        return bool(health["groups"]["leading"] > health["raft"]["leader"])
 
     def metrics(self) -> str:
         """The text of /metrics/prometheus. Raises OSError and BadAnswer."""

@@ -68,6 +68,11 @@ class Antechamber:
         return self._count
 
     @property
+    def polls(self) -> int:
+        """Pops among the calls that wait."""
+        return sum(isinstance(event, Pop) for waiting in self._waiting.values() for event in waiting.values())
+
+    @property
     def full(self) -> bool:
         """Whether a sender of new work must hold back."""
         return self._count >= self._bound

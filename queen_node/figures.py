@@ -69,7 +69,7 @@ class Figures:
             metrics.timers_pending = sum(row.timers_pending for row in counters)
             metrics.leases_live = sum(row.leases_live for row in counters)
             metrics.dlq_depth = sum(row.dead_letters for row in counters)
-            metrics.parked_polls = sum(len(actor.group.pops) for actor in actors)
+            metrics.parked_polls = sum(len(actor.group.pops) for actor in actors) + host.antechamber.polls
             metrics.timers_due, late_us = _due(actors)
             metrics.timers_oldest_late_s = late_us / 1_000_000
             metrics.push_requests = _answered(metrics, "/api/v1/push")

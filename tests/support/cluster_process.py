@@ -40,7 +40,7 @@ class ClusterProcess:
             node.wait_until_ready()
 
     def leader_id(self, timeout_s: float = BOOT_TIMEOUT_S) -> int:
-        """Who leads the one tenant's group, or group 0 while there is none; as soon as one of those that run says so."""
+        """Who leads the one tenant's group, or group 0 while there is none; as soon as one that runs says so."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for node_id, node in self.nodes.items():

@@ -96,13 +96,16 @@ class HttpClient:
             await self.aclose()
         return answer
 
-    async def get(self, target: str) -> Answer:
+    async def get(self, target: str, *, headers: Mapping[str, str] | None = None) -> Answer:
         """GET."""
-        return await self.request("GET", target)
+        return await self.request("GET", target, headers=headers)
 
-    async def post(self, target: str, body: bytes | str | Sequence[Any] | Mapping[str, Any] | None = None) -> Answer:
+    async def post(
+        self, target: str, body: bytes | str | Sequence[Any] | Mapping[str, Any] | None = None, *,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
         """POST."""
-        return await self.request("POST", target, body)
+        return await self.request("POST", target, body, headers=headers)
 
     async def delete(self, target: str) -> Answer:
         """DELETE."""

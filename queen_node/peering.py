@@ -96,7 +96,7 @@ class Peering:
 
     def tell(self, life: int, node: int, call: PeerCall) -> None:
         """What a group says of a call."""
-        self._transport.send_call(node, Call(0, 0, life, 0, peer_calls.encode(call)))
+        self._transport.send_call(node, Call(life, peer_calls.encode(call)))
 
     def _goes_by_bulk(self, peer: NodeId, size: int) -> bool:
         now_s = trio.current_time()

@@ -35,8 +35,8 @@ class PeerSilent(PeerFault):
 @dataclass(frozen=True, slots=True)
 class TransportSettings:
     """Times in seconds. silent_steps: so many steps without a node frame end control; steps are counted, not read from
-    a clock, so that a stall of our own loop is one step and no peer's fault. payload_max_bytes: one command, append,
-    answer or chunk; above QUEEN_RAFT_ENTRY_MAX_BYTES."""
+    a clock, so that a stall of our own loop is one step and no peer's fault. payload_max_bytes: one command, append
+    or chunk; above QUEEN_RAFT_ENTRY_MAX_BYTES."""
 
     silence_step_s: float = 0.1
     silent_steps: int = 10

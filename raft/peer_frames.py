@@ -3,7 +3,7 @@
 No behaviour belongs here. What a group's members say to each other (`messages`) travels inside as bytes, many of them
 in one frame: a frame costs 140 µs on both sides together, another message in it 1 (figures in `transport`).
 
-A frame is small. A payload that may be large (a command, an append with a large entry, an answer, a chunk) is cut:
+A frame is small. A payload that may be large (a call's command, an append with a large entry, a chunk) is cut:
 its beginning goes ahead as parts, and the frame that it belongs to brings the end. So nobody decodes, or makes room
 for, more than FRAME_MAX_BYTES at once, and what is urgent passes between the parts (M-50, M-60).
 """
@@ -19,11 +19,10 @@ from raft import versioned
 from raft.invariants import broken
 from raft.messages import NodeId, Number
 
-FRAME_VERSION: Final = 1
+FRAME_VERSION: Final = 2
 FRAME_MAX_BYTES: Final = 256 * 1024
 ITEMS_MAX: Final = 4096
-"""Messages, calls, answers or ids in one frame."""
-CODE_MAX_CHARS: Final = 64
+"""Messages or calls in one frame."""
 CLUSTER_ID_MAX_BYTES: Final = 64
 
 
@@ -38,20 +37,16 @@ class FrameKind(IntEnum):
     NODE = 2
     RAFT = 3
     CALL = 4
-    ANSWER = 5
-    CANCEL_CALL = 6
-    SNAPSHOT = 7
-    PART = 8
+    SNAPSHOT = 5
+    PART = 6
 
 
-CUT_KINDS: Final = (FrameKind.RAFT, FrameKind.CALL, FrameKind.ANSWER, FrameKind.SNAPSHOT)
+CUT_KINDS: Final = (FrameKind.RAFT, FrameKind.CALL, FrameKind.SNAPSHOT)
 """Kinds whose first payload may be cut."""
 
 Identity: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 ClusterId: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=1, max_length=CLUSTER_ID_MAX_BYTES)]
 Percent: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=100)]
-Lane: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=255)]
-Code: TypeAlias = Annotated[str, msgspec.Meta(max_length=CODE_MAX_CHARS, pattern=r"\A[ -~]*\Z")]
 Some = msgspec.Meta(min_length=1, max_length=ITEMS_MAX)
 
 
@@ -95,35 +90,15 @@ class RaftFrame(Shape, frozen=True, tag=int(FrameKind.RAFT)):
 
 
 class Call(Shape, frozen=True):
-    """A prepared command on its way to the leader (CL-35). budget_ms: what is left of its deadline when it leaves."""
+    """What that group says on this node to itself on the peer, beside Raft: a prepared command on its way to the leader
+    (CL-35), or a word about one. What the bytes mean is not known here."""
 
-    call_id: Number
-    budget_ms: Number
     life: Number
-    lane: Lane
     data: bytes
 
 
 class CallFrame(Shape, frozen=True, tag=int(FrameKind.CALL)):
     calls: Annotated[tuple[Call, ...], Some]
-
-
-class Answer(Shape, frozen=True):
-    """What became of a call: its result, or a code of errors.py and no result. Empty code: it was decided."""
-
-    call_id: Number
-    code: Code
-    data: bytes
-
-
-class AnswerFrame(Shape, frozen=True, tag=int(FrameKind.ANSWER)):
-    answers: Annotated[tuple[Answer, ...], Some]
-
-
-class CancelFrame(Shape, frozen=True, tag=int(FrameKind.CANCEL_CALL)):
-    """Nobody waits for these calls any more."""
-
-    call_ids: Annotated[tuple[Number, ...], Some]
 
 
 class SnapshotFrame(Shape, frozen=True, tag=int(FrameKind.SNAPSHOT)):
@@ -140,9 +115,7 @@ class PartFrame(Shape, frozen=True, tag=int(FrameKind.PART)):
     data: Annotated[bytes, msgspec.Meta(min_length=1)]
 
 
-Frame: TypeAlias = (
-    Hello | NodeFrame | RaftFrame | CallFrame | AnswerFrame | CancelFrame | SnapshotFrame | PartFrame
-)
+Frame: TypeAlias = Hello | NodeFrame | RaftFrame | CallFrame | SnapshotFrame | PartFrame
 
 
 _KIND_OF: Final[dict[type, FrameKind]] = {
@@ -211,13 +184,10 @@ class Parts:
         if isinstance(frame, RaftFrame):
             (life, data), *rest = frame.messages
             return RaftFrame(((life, self._joined(beginning, data)), *rest))
-        if isinstance(frame, CallFrame):
-            call, *calls = frame.calls
-            return CallFrame((msgspec.structs.replace(call, data=self._joined(beginning, call.data)), *calls))
-        if not isinstance(frame, AnswerFrame):
+        if not isinstance(frame, CallFrame):
             broken("parts were kept of a kind that is never cut", kind=kind)
-        answer, *answers = frame.answers
-        return AnswerFrame((msgspec.structs.replace(answer, data=self._joined(beginning, answer.data)), *answers))
+        call, *calls = frame.calls
+        return CallFrame((Call(call.life, self._joined(beginning, call.data)), *calls))
 
     def _joined(self, beginning: list[bytes], end: bytes) -> bytes:
         data = b"".join((*beginning, end))

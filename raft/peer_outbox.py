@@ -14,15 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from raft.invariants import broken
 from raft.peer_frames import (
-    CODE_MAX_CHARS,
     ITEMS_MAX,
-    Answer,
-    AnswerFrame,
     Call,
     CallFrame,
-    CancelFrame,
     Frame,
     FrameKind,
     NodeFrame,
@@ -38,8 +33,7 @@ GATHER_BYTES: Final = 128 * 1024
 """A frame on control takes no further message past this: 3000 heartbeats. The last one may be as large as below."""
 CONTROL_MESSAGE_MAX_BYTES: Final = 80 * 1024
 """A larger message goes by bulk. Above an append of 64 KiB of entries (M-60) with what surrounds them."""
-MESSAGE_OVERHEAD_BYTES: Final = 19  # what a message takes in a frame beside its bytes; an upper bound
-ITEM_OVERHEAD_BYTES: Final = 48 + CODE_MAX_CHARS  # the same of a call or an answer
+ITEM_OVERHEAD_BYTES: Final = 19  # what a message, a call or a chunk takes in a frame beside its bytes; an upper bound
 
 Item = TypeVar("Item")
 
@@ -54,7 +48,6 @@ class Bounds(NamedTuple):
 CONTROL_BOUNDS: Final = Bounds(16_384, 4 << 20)  # a heartbeat of each of 10,000 groups fits
 RAFT_BOUNDS: Final = Bounds(4096, 32 << 20)
 CALL_BOUNDS: Final = Bounds(4096, 64 << 20)  # as many as may be in flight (CL-35)
-ANSWER_BOUNDS: Final = Bounds(8192, 64 << 20)
 SNAPSHOT_BOUNDS: Final = Bounds(64, 8 << 20)
 
 
@@ -90,12 +83,11 @@ class BoundedQueue(Generic[Item]):
         return self._items[0]
 
     def take(self, until_bytes: int) -> list[Item]:
-        """Items of one type from the front, until they are so large. What is larger than a portion comes only first."""
+        """Items from the front, until they are so large. What is larger than a portion comes only first."""
         items, payload, overhead_bytes = self._items, self._payload, self._overhead_bytes
         taken: list[Item] = []
         size_bytes = 0
-        kind = type(items[0])
-        while items and len(taken) < self._frame_items_max and size_bytes < until_bytes and type(items[0]) is kind:
+        while items and len(taken) < self._frame_items_max and size_bytes < until_bytes:
             item_bytes = len(payload(items[0]))
             if taken and item_bytes > PORTION_BYTES:
                 break
@@ -112,7 +104,7 @@ class ControlOutbox:
 
     def __init__(self, bounds: Bounds = CONTROL_BOUNDS) -> None:
         self._node_frame: NodeFrame | None = None
-        self._messages = BoundedQueue[tuple[int, bytes]](bounds, lambda message: message[1], MESSAGE_OVERHEAD_BYTES)
+        self._messages = BoundedQueue[tuple[int, bytes]](bounds, lambda message: message[1], ITEM_OVERHEAD_BYTES)
 
     def put_node_frame(self, frame: NodeFrame) -> None:
         """In the place of one that was not sent yet: only the newest counts."""
@@ -164,23 +156,19 @@ class _CutQueue(Generic[Item]):
 class BulkOutbox:
     """What goes by bulk: a queue for each of what must not wait for the others."""
 
-    __slots__ = ("_answers", "_calls", "_messages", "_snapshots", "_turns")
+    __slots__ = ("_calls", "_messages", "_snapshots", "_turns")
 
     def __init__(self) -> None:
         self._messages = _CutQueue[tuple[int, bytes]](
             FrameKind.RAFT, RAFT_BOUNDS, lambda message: message[1],
             lambda messages: RaftFrame(tuple(messages)), lambda message, data: (message[0], data))
-        self._calls = _CutQueue[Call | int](  # a number cancels the call of that id, and must not overtake it
-            FrameKind.CALL, CALL_BOUNDS, lambda call: call.data if isinstance(call, Call) else b"",
-            _calls_or_cancels, _shortened_call)
-        self._answers = _CutQueue[Answer](
-            FrameKind.ANSWER, ANSWER_BOUNDS, lambda answer: answer.data,
-            lambda answers: AnswerFrame(tuple(answers)),
-            lambda answer, data: Answer(answer.call_id, answer.code, data))
+        self._calls = _CutQueue[Call](
+            FrameKind.CALL, CALL_BOUNDS, lambda call: call.data,
+            lambda calls: CallFrame(tuple(calls)), lambda call, data: Call(call.life, data))
         self._snapshots = _CutQueue[tuple[int, bytes]](
             FrameKind.SNAPSHOT, SNAPSHOT_BOUNDS, lambda chunk: chunk[1],
             lambda chunks: SnapshotFrame(*chunks[0]), lambda chunk, data: (chunk[0], data), frame_items_max=1)
-        self._turns: deque[_CutQueue[Any]] = deque((self._messages, self._calls, self._answers, self._snapshots))
+        self._turns: deque[_CutQueue[Any]] = deque((self._messages, self._calls, self._snapshots))
 
     def put_message(self, life: int, message: bytes) -> bool:
         """False when it does not fit; so the others."""
@@ -189,12 +177,6 @@ class BulkOutbox:
     def put_call(self, call: Call) -> bool:
         return self._calls.queue.put(call)
 
-    def put_cancel(self, call_id: int) -> bool:
-        return self._calls.queue.put(call_id)
-
-    def put_answer(self, answer: Answer) -> bool:
-        return self._answers.queue.put(answer)
-
     def put_snapshot(self, life: int, data: bytes) -> bool:
         return self._snapshots.queue.put((life, data))
 
@@ -202,7 +184,7 @@ class BulkOutbox:
         """Items not sent yet; those of which a part was sent count."""
         return {
             FrameKind.RAFT: len(self._messages.queue), FrameKind.CALL: len(self._calls.queue),
-            FrameKind.ANSWER: len(self._answers.queue), FrameKind.SNAPSHOT: len(self._snapshots.queue),
+            FrameKind.SNAPSHOT: len(self._snapshots.queue),
         }
 
     def next_frame(self) -> Frame | None:
@@ -213,16 +195,3 @@ class BulkOutbox:
             if turn.queue:
                 return turn.next_frame()
         return None
-
-
-def _shortened_call(call: Call | int, data: bytes) -> Call:
-    if not isinstance(call, Call):
-        broken("a number was cut", call_id=call)
-    return Call(call.call_id, call.budget_ms, call.life, call.lane, data)
-
-
-def _calls_or_cancels(items: list[Call | int]) -> Frame:
-    """`BoundedQueue.take` never mixes them."""
-    if isinstance(items[0], Call):
-        return CallFrame(tuple(item for item in items if isinstance(item, Call)))
-    return CancelFrame(tuple(item for item in items if not isinstance(item, Call)))

@@ -34,7 +34,7 @@ from raft.peer_connection import (
     Surroundings,
     TransportSettings,
 )
-from raft.peer_frames import Answer, Call, Frame, FrameKind, Hello, NodeFrame
+from raft.peer_frames import Call, Frame, FrameKind, Hello, NodeFrame
 from raft.peer_handshake import (
     KNOCK_HEARD,
     Address,
@@ -179,16 +179,8 @@ class Transport:
         return True
 
     def send_call(self, peer: NodeId, call: Call) -> bool:
-        """A call to the leader. Refused, it surely never left this node (CL-140)."""
+        """A call, or a word about one. Refused, it surely never left this node (CL-140)."""
         return self._by_bulk(peer, FrameKind.CALL, lambda bulk: bulk.outbox.put_call(call))
-
-    def cancel_call(self, peer: NodeId, call_id: int) -> bool:
-        """Nobody waits for it any more. Never overtakes its call."""
-        return self._by_bulk(peer, FrameKind.CANCEL_CALL, lambda bulk: bulk.outbox.put_cancel(call_id))
-
-    def send_answer(self, peer: NodeId, answer: Answer) -> bool:
-        """What became of a call of that peer."""
-        return self._by_bulk(peer, FrameKind.ANSWER, lambda bulk: bulk.outbox.put_answer(answer))
 
     def send_snapshot(self, peer: NodeId, life: int, data: bytes) -> bool:
         """A chunk of a snapshot, or a word about one."""

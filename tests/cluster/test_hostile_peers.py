@@ -20,8 +20,9 @@ from trio_websocket import ConnectionClosed, ConnectionRejected
 from raft import transport
 from raft.peer_frames import (
     FRAME_MAX_BYTES,
-    Answer,
-    AnswerFrame,
+    FRAME_VERSION,
+    Call,
+    CallFrame,
     Frame,
     FrameKind,
     Hello,
@@ -127,7 +128,7 @@ async def ended_with(peer: RawPeer) -> str:
 
 
 def cbor(*parts: object) -> bytes:
-    return cbor2.dumps([1, list(parts)])
+    return cbor2.dumps([FRAME_VERSION, list(parts)])
 
 
 @pytest.mark.parametrize(
@@ -138,12 +139,12 @@ def cbor(*parts: object) -> bytes:
         (Purpose.CONTROL, cbor(99), "Invalid value 99"),
         (Purpose.CONTROL, "text", "a frame of text"),
         (Purpose.CONTROL, encode(hello_of(1)), "kind HELLO on control"),
-        (Purpose.CONTROL, encode(AnswerFrame((Answer(1, "", b""),))), "kind ANSWER on control"),
+        (Purpose.CONTROL, encode(CallFrame((Call(1, b""),))), "kind CALL on control"),
         (Purpose.CONTROL, encode(PartFrame(FrameKind.RAFT, b"x")), "kind PART on control"),
         (Purpose.CONTROL, encode(SnapshotFrame(1, b"")), "kind SNAPSHOT on control"),
         (Purpose.CONTROL, encode(node_frame(process_number=2)), "a node frame of another process"),
         (Purpose.BULK, encode(node_frame()), "kind NODE on bulk"),
-        (Purpose.BULK, cbor(8, 2, b"x"), "never cut"),
+        (Purpose.BULK, cbor(6, 2, b"x"), "never cut"),
         (Purpose.BULK, bytes(FRAME_MAX_BYTES + 1), "Exceeded maximum message size"),
     ],
 )

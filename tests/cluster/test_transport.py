@@ -7,16 +7,7 @@ from dataclasses import replace
 import trio
 import trio.testing
 
-from raft.peer_frames import (
-    Answer,
-    AnswerFrame,
-    Call,
-    CallFrame,
-    CancelFrame,
-    FrameKind,
-    RaftFrame,
-    SnapshotFrame,
-)
+from raft.peer_frames import Call, CallFrame, FrameKind, RaftFrame, SnapshotFrame
 from raft.peer_handshake import Purpose
 from raft.peer_outbox import CONTROL_MESSAGE_MAX_BYTES, PORTION_BYTES
 from tests.cluster.relay import Front, Network
@@ -42,22 +33,20 @@ async def test_three_nodes_have_one_pair_of_connections_each() -> None:
 
 async def test_every_kind_arrives_and_says_from_whom() -> None:
     async with cluster(3) as (_, (one, two, three)):
-        call, answer = Call(7, 100, 3, 1, b"command"), Answer(7, "", b"result")
+        call = Call(3, b"command")
         for sender, receiver in ((one, three), (three, one)):
             to = receiver.mine.node_id
             assert sender.transport.send_node_frame(to, node_frame(boottime_us=5))
             assert sender.transport.send_message(to, 3, b"message")
             assert sender.transport.send_message(to, 3, b"by bulk", by_bulk=True)
             assert sender.transport.send_call(to, call)
-            assert sender.transport.cancel_call(to, 7)
-            assert sender.transport.send_answer(to, answer)
             assert sender.transport.send_snapshot(to, 3, b"chunk")
-            await receiver.until_taken(7)
+            await receiver.until_taken(5)
             assert {peer for peer, _ in receiver.frames} == {sender.mine.node_id}
             arrived = [frame for _, frame in receiver.frames]
             for frame in (
                 node_frame(boottime_us=5), RaftFrame(((3, b"message"),)), RaftFrame(((3, b"by bulk"),)),
-                CallFrame((call,)), CancelFrame((7,)), AnswerFrame((answer,)), SnapshotFrame(3, b"chunk"),
+                CallFrame((call,)), SnapshotFrame(3, b"chunk"),
             ):
                 assert frame in arrived
         assert two.frames == []
@@ -85,12 +74,12 @@ async def test_what_is_large_goes_by_bulk_cut_and_arrives_whole() -> None:
     async with cluster(2) as (_, (one, two)):
         large = bytes(range(256)) * 20_000
         assert one.transport.send_message(2, 1, large)
-        assert one.transport.send_call(2, Call(1, 1, 1, 1, large))
-        assert one.transport.send_call(2, Call(2, 1, 1, 1, b"small"))
+        assert one.transport.send_call(2, Call(1, large))
+        assert one.transport.send_call(2, Call(1, b"small"))
         await two.until(lambda: len(two.frames) == 3)
         arrived = [frame for _, frame in two.frames]
         assert RaftFrame(((1, large),)) in arrived
-        assert CallFrame((Call(1, 1, 1, 1, large),)) in arrived
+        assert CallFrame((Call(1, large),)) in arrived
         parts = one.transport.figures()[2].frames_sent[FrameKind.PART]
         assert parts == 2 * (len(large) // PORTION_BYTES)
         assert len(large) > CONTROL_MESSAGE_MAX_BYTES
@@ -105,14 +94,11 @@ async def test_without_a_connection_nothing_is_taken_and_all_is_counted() -> Non
         assert not transport.send_node_frame(2, node_frame())
         assert not transport.send_message(2, 1, b"x")
         assert not transport.send_message(2, 1, b"x", by_bulk=True)
-        assert not transport.send_call(2, Call(1, 1, 1, 1, b""))
-        assert not transport.cancel_call(2, 1)
-        assert not transport.send_answer(2, Answer(1, "", b""))
+        assert not transport.send_call(2, Call(1, b""))
         assert not transport.send_snapshot(2, 1, b"")
         assert not transport.send_message(9, 1, b"x"), "a node that is no peer"
         assert transport.figures()[2].refused == {
-            FrameKind.NODE: 1, FrameKind.RAFT: 2, FrameKind.CALL: 1, FrameKind.CANCEL_CALL: 1, FrameKind.ANSWER: 1,
-            FrameKind.SNAPSHOT: 1,
+            FrameKind.NODE: 1, FrameKind.RAFT: 2, FrameKind.CALL: 1, FrameKind.SNAPSHOT: 1,
         }
         assert transport.hello_of(2) is None
 

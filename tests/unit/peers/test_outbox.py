@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 from raft.peer_frames import (
     FRAME_MAX_BYTES,
     ITEMS_MAX,
-    Answer,
-    AnswerFrame,
     Call,
     CallFrame,
-    CancelFrame,
     Frame,
     FrameKind,
     NodeFrame,
@@ -42,7 +39,7 @@ LARGEST = 2**63 - 1
 
 
 def call(number: int, data: bytes = b"") -> Call:
-    return Call(number, LARGEST, LARGEST, 255, data)
+    return Call(number, data)
 
 
 def drain(outbox: ControlOutbox | BulkOutbox) -> list[Frame]:
@@ -108,7 +105,7 @@ def test_the_largest_frame_of_control_is_a_frame() -> None:
 def test_the_largest_frames_of_bulk_are_frames() -> None:
     outbox = BulkOutbox()
     for number in range(ITEMS_MAX // 2):
-        assert outbox.put_answer(Answer(LARGEST, "c" * 64, b""))
+        assert outbox.put_message(LARGEST - number, b"")
         assert outbox.put_call(call(LARGEST - number))
     for _ in range(3):
         assert outbox.put_call(call(LARGEST, bytes(1 << 20)))
@@ -122,7 +119,6 @@ def test_the_largest_frames_of_bulk_are_frames() -> None:
     [
         lambda outbox, data: outbox.put_message(7, data),
         lambda outbox, data: outbox.put_call(call(7, data)),
-        lambda outbox, data: outbox.put_answer(Answer(7, "", data)),
         lambda outbox, data: outbox.put_snapshot(7, data),
     ],
 )
@@ -145,8 +141,6 @@ def payloads_of(frame: Frame) -> list[bytes]:
             return [data for _, data in messages]
         case CallFrame(calls):
             return [each.data for each in calls]
-        case AnswerFrame(answers):
-            return [each.data for each in answers]
         case SnapshotFrame(_, data):
             return [data]
         case _:
@@ -172,18 +166,8 @@ def test_a_call_waits_for_one_portion_of_what_is_large() -> None:
     assert FrameKind.CALL in kinds
 
 
-def test_a_cancel_never_overtakes_its_call() -> None:
-    outbox = BulkOutbox()
-    outbox.put_call(call(1))
-    outbox.put_call(call(2))
-    outbox.put_cancel(1)
-    outbox.put_cancel(2)
-    outbox.put_call(call(3))
-    assert drain(outbox) == [CallFrame((call(1), call(2))), CancelFrame((1, 2)), CallFrame((call(3),))]
-
-
 SIZES = st.sampled_from([0, 1, 1000, PORTION_BYTES - 1, PORTION_BYTES, PORTION_BYTES + 1, 3 * PORTION_BYTES])
-puts = st.lists(st.tuples(st.sampled_from(["message", "call", "answer", "snapshot", "send"]), SIZES), max_size=40)
+puts = st.lists(st.tuples(st.sampled_from(["message", "call", "snapshot", "send"]), SIZES), max_size=40)
 
 
 @given(puts)
@@ -209,8 +193,6 @@ def test_each_kind_arrives_whole_and_in_order(steps: list[tuple[str, int]]) -> N
                 put[FrameKind.RAFT] += [data] if outbox.put_message(number, data) else []
             case "call":
                 put[FrameKind.CALL] += [data] if outbox.put_call(call(number, data)) else []
-            case "answer":
-                put[FrameKind.ANSWER] += [data] if outbox.put_answer(Answer(number, "", data)) else []
             case "snapshot":
                 put[FrameKind.SNAPSHOT] += [data] if outbox.put_snapshot(number, data) else []
             case "send":

@@ -9,13 +9,12 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-import structlog
 import trio
 
 from queen_node import config, peer_calls
-from queen_node.events import TICK, Heard, HeardClock
-from queen_node.host import Host
+from queen_node.events import TICK, Event, Heard, HeardClock
 from queen_node.layout import Layout
 from queen_node.peer_calls import PeerCall
 from queen_node.peers import PeerLog, listen_address, parse_peers
@@ -24,13 +23,24 @@ from raft.clock import TimeSource
 from raft.messages import Append, Message, NodeId
 from raft.peer_frames import Call, CallFrame, Frame, Hello, NodeFrame, RaftFrame
 from raft.peer_outbox import CONTROL_MESSAGE_MAX_BYTES
+from raft.peer_socket import PeerFault
 from raft.transport import Peer, Transport
-
-log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 FORMAT = 1  # of what nodes say to each other and keep
 NODE_FRAME_EVERY_S = 0.1  # M-30
 LARGE_APPENDS_LAST_S = 1.0  # after a large append its followers go the same way, or they would overtake it
+
+
+class Ears(Protocol):
+    """This node's groups, as they hear of other nodes: the host."""
+
+    def hear(self, life: int, heard: Heard) -> None:
+        """What a group said to itself on another node."""
+        ...
+
+    def tell_all(self, event: Event) -> None:
+        """What concerns all groups."""
+        ...
 
 
 class GroupPeers:
@@ -70,7 +80,7 @@ class Peering:
         self._large_until_s: dict[NodeId, float] = {}
         self._ended = trio.Event()
 
-    async def run(self, host: Host, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, host: Ears, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Until `close`. Starts when it listens. host: who hears what comes. Raises OSError."""
         self._host = host
         async with trio.open_nursery() as nursery:
@@ -119,11 +129,13 @@ class Peering:
                 self._host.tell_all(HeardClock(peer, frame.boottime_us))
 
     def _hear(self, peer: NodeId, life: int, data: bytes, decode: Callable[[bytes], Message | PeerCall]) -> None:
+        """Raises PeerFault."""
         try:
             said = decode(data)
         except (messages.MalformedMessage, peer_calls.Malformed) as error:
-            log.warning("a peer says what no release of ours does", peer=peer, error=str(error))
-            return
+            raise PeerFault(f"says what no release of ours does: {error}") from error
+        if isinstance(said, messages.Envelope) and said.sender != peer:
+            raise PeerFault(f"speaks for node {said.sender}")
         self._host.hear(life, Heard(peer, said))
 
     # --- time

@@ -74,7 +74,8 @@ class Outbox(Protocol):
 
 class Surroundings(NamedTuple):
     """What the connections of a node share. mine: what it says of itself; admit: whether a peer that said that hello
-    may stay, or why not; take: hears each frame, and must neither block nor raise."""
+    may stay, or why not; take: hears each frame; it must not block, and raises nothing
+    but PeerFault."""
 
     mine: Hello
     settings: TransportSettings

@@ -39,7 +39,6 @@ from tests.cluster.transports import (
     PATIENCE_S,
     QUICK,
     TOKEN,
-    RawPeer,
     Side,
     cluster,
     hello_of,
@@ -119,14 +118,6 @@ async def test_a_node_without_a_token_has_an_open_port() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def ended_with(peer: RawPeer) -> str:
-    """The reason in the close frame that the transport sends."""
-    with trio.fail_after(PATIENCE_S), pytest.raises(ConnectionClosed) as closed:
-        while True:
-            await peer.websocket.get_message()
-    return (closed.value.reason.reason or "") if closed.value.reason else ""
-
-
 def cbor(*parts: object) -> bytes:
     return cbor2.dumps([FRAME_VERSION, list(parts)])
 
@@ -157,7 +148,7 @@ async def test_a_wrong_frame_ends_its_connection_with_one_line_and_no_other(
         async with raw_peer(side, purpose) as peer:
             await peer.say(RaftFrame(((1, b"before"),)))
             await peer.websocket.send_message(data)
-            assert reason in await ended_with(peer)
+            assert reason in await peer.reason_of_end()
             await side.until(lambda: side.reasons("ended"))
         assert [(told.peer, told.purpose) for told in side.told if told.what == "ended"] == [(1, purpose)]
         assert reason in side.reasons("ended")[0] or "1009" in side.reasons("ended")[0]
@@ -168,11 +159,26 @@ async def test_a_wrong_frame_ends_its_connection_with_one_line_and_no_other(
             await side.until(lambda: (1, b"again") in side.messages(1))
 
 
+async def test_what_a_sound_frame_must_not_carry_ends_its_connection_with_one_line_and_no_other() -> None:
+    """Issue 4, 1: only whoever hears it knows."""
+    async with lone_side() as side, raw_peer(side, Purpose.BULK) as well, raw_peer(side) as peer:
+        side.complaint = "no such word"
+        await peer.say(RaftFrame(((1, b"gibberish"),)), RaftFrame(((1, b"more of it"),)))
+        assert await peer.reason_of_end() == "no such word"
+        await side.until(lambda: side.reasons("ended"))
+        assert [told for told in side.told if told.what == "ended"] == [
+            ("ended", 1, Purpose.CONTROL, "no such word")]
+        side.complaint = None
+        await well.say(RaftFrame(((1, b"after"),)))
+        await side.until_taken(1)
+        assert side.messages(1) == [(1, b"after")]
+
+
 async def test_a_payload_is_bounded_though_it_comes_in_parts() -> None:
     async with lone_side(replace(QUICK, payload_max_bytes=1 << 20)) as side, raw_peer(side, Purpose.BULK) as peer:
         for _ in range(17):
             await peer.say(PartFrame(FrameKind.SNAPSHOT, bytes(64 * 1024)))
-        assert "a payload of kind SNAPSHOT above 1048576 bytes" in await ended_with(peer)
+        assert "a payload of kind SNAPSHOT above 1048576 bytes" in await peer.reason_of_end()
         assert side.frames == []
 
 
@@ -193,7 +199,7 @@ async def test_a_wrong_hello_is_refused_and_may_be_tried_again(hello: Hello, rea
         for count in (1, 2):
             async with raw_peer(side, says_hello=False) as peer:
                 await peer.say(hello)
-                assert reason in await ended_with(peer)
+                assert reason in await peer.reason_of_end()
                 await until_lines(side, reason, count)
         assert side.transport.hello_of(1) is None
         assert side.reasons("connected") == []
@@ -216,7 +222,7 @@ async def test_a_second_node_of_the_same_id_is_kept_out_while_the_first_is_there
         async with raw_peer(side) as first:
             async with raw_peer(side, mine=second, says_hello=False) as intruder:
                 await intruder.say(second)
-                assert "a second node says it is node 1" in await ended_with(intruder)
+                assert "a second node says it is node 1" in await intruder.reason_of_end()
             await until_lines(side, "a second node", 1)
             await first.say(node_frame())
             await side.until_taken(1)
@@ -232,7 +238,7 @@ async def test_a_directory_that_the_membership_does_not_name_is_kept_out() -> No
         side.transport.set_peers({1: Peer(Address(LOCALHOST, 1), directory_id=b"2" * 16)})
         async with raw_peer(side, says_hello=False) as peer:
             await peer.say(hello_of(1))
-            assert "another data directory than the membership says" in await ended_with(peer)
+            assert "another data directory than the membership says" in await peer.reason_of_end()
         named = hello_of(1, directory=b"2" * 16)
         async with raw_peer(side, mine=named):
             await side.until(lambda: side.transport.hello_of(1) == named)
@@ -240,7 +246,7 @@ async def test_a_directory_that_the_membership_does_not_name_is_kept_out() -> No
 
 async def test_a_newer_connection_takes_the_place_of_the_older_one() -> None:
     async with lone_side() as side, raw_peer(side) as older, raw_peer(side) as newer:
-        assert "replaced by a newer connection" in await ended_with(older)
+        assert "replaced by a newer connection" in await older.reason_of_end()
         await newer.say(node_frame())
         await side.until_taken(1)
         assert [told.what for told in side.told if told.purpose] == ["connected", "ended", "connected"]
@@ -254,7 +260,7 @@ async def test_a_restarted_process_ends_both_connections_of_the_one_before() -> 
         await side.until(lambda: len(side.standing()) == 2)
         async with raw_peer(side, mine=restarted):
             for older in (control, bulk):
-                assert "the peer has restarted" in await ended_with(older)
+                assert "the peer has restarted" in await older.reason_of_end()
             await side.until(lambda: side.transport.hello_of(1) == restarted)
             assert len(side.standing()) == 1
             assert not side.transport.send_snapshot(1, 1, b"x")
@@ -262,7 +268,7 @@ async def test_a_restarted_process_ends_both_connections_of_the_one_before() -> 
 
 async def test_who_says_no_hello_is_not_waited_for() -> None:
     async with lone_side(replace(QUICK, handshake_s=0.05)) as side, raw_peer(side, says_hello=False) as peer:
-        assert "no hello within 0.05 s" in await ended_with(peer)
+        assert "no hello within 0.05 s" in await peer.reason_of_end()
         assert side.reasons("connected") == []
 
 

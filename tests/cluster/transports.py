@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import NamedTuple
 
+import pytest
 import trio
-from trio_websocket import WebSocketConnection
+from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from raft.peer_connection import TransportSettings
 from raft.peer_frames import Frame, FrameKind, Hello, NodeFrame, RaftFrame, decode, encode, kind_of
 from raft.peer_handshake import Address, Purpose, request_headers
-from raft.peer_socket import dialled
+from raft.peer_socket import PeerFault, dialled
 from raft.transport import Peer, Transport
 
 LOCALHOST = "127.0.0.1"
@@ -50,6 +51,7 @@ class Side:
         self.mine = mine
         self.frames: list[tuple[int, Frame]] = []
         self.told: list[Told] = []
+        self.complaint: str | None = None  # what this node says of whatever a frame carries, if it says anything
         self.address = Address(LOCALHOST, 0)
         self.transport = Transport(
             mine, token, take=self._take, observer=self, random=Random(mine.node_id), settings=settings)
@@ -126,6 +128,8 @@ class Side:
         self.wake()
 
     def _take(self, peer: int, frame: Frame) -> None:
+        if self.complaint is not None:
+            raise PeerFault(self.complaint)
         self.frames.append((peer, frame))
         self.wake()
 
@@ -171,6 +175,13 @@ class RawPeer:
         while kind_of(frame := await self.hear()) is not kind:
             pass
         return frame
+
+    async def reason_of_end(self) -> str:
+        """The reason in the close frame that the transport sends."""
+        with trio.fail_after(PATIENCE_S), pytest.raises(ConnectionClosed) as closed:
+            while True:
+                await self.websocket.get_message()
+        return (closed.value.reason.reason or "") if closed.value.reason else ""
 
 
 @asynccontextmanager

@@ -21,6 +21,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from raft.messages import NodeId
+from raft.peer_frames import FrameKind
+from raft.peer_handshake import Purpose
+
 RATE_WINDOW_S = 10  # over which /metrics gives rates
 CALL_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 LATE_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # admin.md: 5 ms to 60 s
@@ -58,6 +62,29 @@ class RouteCounts(Protocol):
     seconds: Histogram
 
 
+class PeerCounts(Protocol):
+    """What the transport counts of one peer: see `raft.peer_connection.PeerFigures`, which brings a websocket along."""
+
+    @property
+    def frames_sent(self) -> Mapping[FrameKind, int]: ...
+    @property
+    def bytes_sent(self) -> Mapping[FrameKind, int]: ...
+    @property
+    def frames_taken(self) -> Mapping[FrameKind, int]: ...
+    @property
+    def bytes_taken(self) -> Mapping[FrameKind, int]: ...
+    @property
+    def refused(self) -> Mapping[FrameKind, int]: ...
+    @property
+    def lost(self) -> Mapping[FrameKind, int]: ...
+    @property
+    def connects(self) -> Mapping[Purpose, int]: ...
+    @property
+    def standing(self) -> frozenset[Purpose]: ...
+    @property
+    def round_trip_s(self) -> float | None: ...
+
+
 class Metrics:
     """One node's numbers. Counters only grow; gauges are set by their owner, at the latest by a scrape."""
 
@@ -65,6 +92,7 @@ class Metrics:
         self.started_s = started_s  # by the clock that `Exposition` and LoopWatch read: trio's
         self.before_scrape: list[Callable[[], None]] = []  # owners bring their gauges up to date here; must be quick
         self.routes: Sequence[RouteCounts] = ()
+        self.peers: Mapping[NodeId, PeerCounts] = {}
         self._rates: deque[tuple[float, int, int]] = deque()  # (monotonic s, requests, messages), oldest first
 
         # --- HTTP
@@ -244,6 +272,7 @@ class Exposition(Collector):
         for family in FAMILIES:
             yield _shown(family, getattr(metrics, family.attribute))
         yield from _routes_shown(metrics.routes)
+        yield from _peers_shown(metrics.peers)
 
 
 def resident_bytes() -> int:
@@ -285,3 +314,33 @@ def _routes_shown(routes: Sequence[RouteCounts]) -> Iterator[Metric]:
             seconds.add_metric([route.method, route.pattern], *_buckets(route.seconds))
     yield answers
     yield seconds
+
+
+def _peers_shown(peers: Mapping[NodeId, PeerCounts]) -> Iterator[Metric]:
+    up = GaugeMetricFamily(
+        "queen_peer_connected", "1 while the connection to the peer is up.", labels=["peer", "connection"])
+    connects = CounterMetricFamily(
+        "queen_peer_connects_total", "Connections that came up.", labels=["peer", "connection"])
+    round_trip = GaugeMetricFamily("queen_peer_round_trip_seconds", "The last ping's.", labels=["peer"])
+    frames = CounterMetricFamily(
+        "queen_peer_frames_total", "Frames to and from a peer.", labels=["peer", "direction", "kind"])
+    sizes = CounterMetricFamily("queen_peer_bytes_total", "Their bytes.", labels=["peer", "direction", "kind"])
+    dropped = CounterMetricFamily(
+        "queen_peer_dropped_total",
+        "What a full queue or a missing connection did not take (refused), and what waited when one ended (lost).",
+        labels=["peer", "reason", "kind"])
+    for node_id, figures in peers.items():
+        peer = str(node_id)
+        for purpose in (Purpose.CONTROL, Purpose.BULK):
+            up.add_metric([peer, purpose.value], int(purpose in figures.standing))
+            connects.add_metric([peer, purpose.value], figures.connects.get(purpose, 0))
+        if figures.round_trip_s is not None:
+            round_trip.add_metric([peer], figures.round_trip_s)
+        for family, first, counts in (
+            (frames, "sent", figures.frames_sent), (frames, "taken", figures.frames_taken),
+            (sizes, "sent", figures.bytes_sent), (sizes, "taken", figures.bytes_taken),
+            (dropped, "refused", figures.refused), (dropped, "lost", figures.lost),
+        ):
+            for kind, count in counts.items():
+                family.add_metric([peer, first, kind.name.lower()], count)
+    yield from (up, connects, round_trip, frames, sizes, dropped)

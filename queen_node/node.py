@@ -153,9 +153,11 @@ class Node:
             raise CannotStart(
                 f"QUEEN_RAFT_PEERS: needed, the data belongs to a cluster of the nodes {opened.layout.founders}")
         opened.wal.keep_for_laggards(settings.log_budget_mb << 20)
-        return Peering(
+        peering = Peering(
             settings, opened.layout, source=self._source,
             disk_used_percent=lambda: round(self._keeper.used_percent))
+        self.metrics.before_scrape.append(lambda: setattr(self.metrics, "peers", peering.figures()))
+        return peering
 
     async def run(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until SIGTERM or SIGINT, or until cancelled. Starts with the port in use."""

@@ -21,6 +21,7 @@ from queen_node.peers import PeerLog, listen_address, parse_peers
 from raft import messages
 from raft.clock import TimeSource
 from raft.messages import Append, Message, NodeId
+from raft.peer_connection import PeerFigures
 from raft.peer_frames import Call, CallFrame, Frame, Hello, NodeFrame, RaftFrame
 from raft.peer_outbox import CONTROL_MESSAGE_MAX_BYTES
 from raft.peer_socket import PeerFault
@@ -88,6 +89,10 @@ class Peering:
             nursery.start_soon(self._tick)
             nursery.start_soon(self._say_how_we_are)
             task_status.started(port)
+
+    def figures(self) -> dict[NodeId, PeerFigures]:
+        """What is counted of each peer."""
+        return self._transport.figures()
 
     async def close(self) -> None:
         """End the connections in order."""

@@ -52,7 +52,7 @@ class TransportSettings:
 class PeerFigures:
     """What is counted of one peer since the start, by the kind of frame. refused: messages, calls and chunks that a
     full queue or a missing connection did not take; lost: those that waited when their connection ended. connects: by
-    purpose. round_trip_s: the last ping's."""
+    purpose. round_trip_s: the last ping's. standing: connections that are up, as of the last look at the figures."""
 
     frames_sent: Counter[FrameKind] = field(default_factory=Counter)
     bytes_sent: Counter[FrameKind] = field(default_factory=Counter)
@@ -62,6 +62,7 @@ class PeerFigures:
     lost: Counter[FrameKind] = field(default_factory=Counter)
     connects: Counter[Purpose] = field(default_factory=Counter)
     round_trip_s: float | None = None
+    standing: frozenset[Purpose] = frozenset()
 
 
 class Outbox(Protocol):

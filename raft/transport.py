@@ -208,6 +208,8 @@ class Transport:
 
     def figures(self) -> dict[NodeId, PeerFigures]:
         """Of each peer, since it became one."""
+        for state in self._peers.values():
+            state.figures.standing = frozenset(connection.purpose for connection in state.connections())
         return {node_id: state.figures for node_id, state in self._peers.items()}
 
     def _connections(self) -> list[PeerConnection]:

@@ -12,6 +12,7 @@ from typing import Any
 import trio
 
 from tests.support.cluster_process import IDS, ClusterProcess, cluster, role_of
+from tests.support.figures import at_least, wait_for_metric
 from tests.support.http_client import HttpClient
 
 QUEUE = "orders"
@@ -69,6 +70,10 @@ async def test_any_node_takes_any_call(tmp_path: Path) -> None:
                 assert peeked.status == 200
             texts = await pop_texts(nodes[2], 6)
             assert sorted(texts) == sorted([f"pushed-{n}" for n in range(3)] + [f"timer-{n}" for n in range(3)])
+            connected = 'queen_peer_connected{connection="bulk",peer="2"}'
+            taken = 'queen_peer_frames_total{direction="taken",kind="node",peer="2"}'
+            await wait_for_metric(nodes[0], connected, at_least(1))
+            await wait_for_metric(nodes[0], taken, at_least(1))
         roles = [role_of(node).removesuffix("+leader") for node in three.nodes.values()]
         assert sorted(roles) == ["follower", "follower", "leader"]
         for process in three.nodes.values():

@@ -88,9 +88,10 @@ async def test_what_is_large_goes_by_bulk_cut_and_arrives_whole() -> None:
 async def test_without_a_connection_nothing_is_taken_and_all_is_counted() -> None:
     """A call that was refused has surely not left this node (CL-140)."""
     async with cluster(2) as (_, (one, two)):
+        transport = one.transport
+        assert transport.figures()[2].standing == {Purpose.CONTROL, Purpose.BULK}
         two.transport.close()
         await one.until(lambda: not one.standing())
-        transport = one.transport
         assert not transport.send_node_frame(2, node_frame())
         assert not transport.send_message(2, 1, b"x")
         assert not transport.send_message(2, 1, b"x", by_bulk=True)
@@ -100,6 +101,7 @@ async def test_without_a_connection_nothing_is_taken_and_all_is_counted() -> Non
         assert transport.figures()[2].refused == {
             FrameKind.NODE: 1, FrameKind.RAFT: 2, FrameKind.CALL: 1, FrameKind.SNAPSHOT: 1,
         }
+        assert transport.figures()[2].standing == frozenset()
         assert transport.hello_of(2) is None
 
 

@@ -14,6 +14,9 @@ from queen_node.http.messages import Request, Response
 from queen_node.http.routes import Level, Route
 from queen_node.metrics import FAMILIES, Exposition, Histogram, Kind, Metrics
 from queen_node.observability import LAG_AVERAGE_SAMPLES, LoopWatch
+from raft.peer_connection import PeerFigures
+from raft.peer_frames import FrameKind
+from raft.peer_handshake import Purpose
 
 
 async def answer(request: Request) -> Response:
@@ -46,7 +49,7 @@ def test_every_family_parses_with_help_and_type() -> None:
 
 
 def test_every_number_is_shown_once() -> None:
-    kept = {"started_s", "before_scrape", "routes", "_rates"}
+    kept = {"started_s", "before_scrape", "routes", "peers", "_rates"}
     shown = [family.attribute for family in FAMILIES if family.attribute != "timers_dead_lettered"]
     assert sorted(shown) == sorted(vars(Metrics(0.0)).keys() - kept)
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
@@ -91,6 +94,27 @@ def test_requests_by_route_and_status() -> None:
     assert value(families, "queen_http_requests_total", method="GET", route="/a/:b", status="404") == 1
     assert value(families, "queen_http_request_seconds_bucket", method="GET", route="/a/:b", le="0.005") == 1
     assert all(sample.labels["route"] != "/c" for sample in families["queen_http_requests"].samples)
+
+
+def test_what_goes_to_and_comes_from_each_peer() -> None:
+    metrics = Metrics(started_s=0.0)
+    two, three = PeerFigures(standing=frozenset({Purpose.CONTROL}), round_trip_s=0.002), PeerFigures()
+    two.frames_sent[FrameKind.RAFT] += 3
+    two.bytes_taken[FrameKind.NODE] += 500
+    two.refused[FrameKind.CALL] += 1
+    two.lost[FrameKind.CALL] += 2
+    two.connects[Purpose.CONTROL] += 4
+    metrics.peers = {2: two, 3: three}
+    families = scrape(metrics)
+    assert value(families, "queen_peer_connected", peer="2", connection="control") == 1
+    assert value(families, "queen_peer_connected", peer="2", connection="bulk") == 0
+    assert value(families, "queen_peer_connected", peer="3", connection="control") == 0
+    assert value(families, "queen_peer_connects_total", peer="2", connection="control") == 4
+    assert value(families, "queen_peer_frames_total", peer="2", direction="sent", kind="raft") == 3
+    assert value(families, "queen_peer_bytes_total", peer="2", direction="taken", kind="node") == 500
+    assert value(families, "queen_peer_dropped_total", peer="2", reason="refused", kind="call") == 1
+    assert value(families, "queen_peer_dropped_total", peer="2", reason="lost", kind="call") == 2
+    assert [sample.labels["peer"] for sample in families["queen_peer_round_trip_seconds"].samples] == ["2"]
 
 
 def test_rates_over_the_last_seconds() -> None:

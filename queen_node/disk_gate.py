@@ -1,5 +1,8 @@
 """What a volume that fills up closes, step by step, and the ballast that buys time (CL-127, M-6).
 
+All nodes of a cluster store the same, so the fullest volume of any of them closes the gates of all: else a smaller disk
+fills up with what the others take, and its node stops.
+
 RocksDB turns read-only when the disk is full and cannot be resumed, so this must be noticed before: from
 `close_percent` on what grows storage is refused; at BALLAST_PERCENT a file kept for that purpose is given back, so that
 acks, cancels and fires can go on while somebody makes room; from DRAINS_PERCENT on nothing else is taken (README 26). A
@@ -18,6 +21,7 @@ BALLAST_FILE = "ballast"
 BALLAST_BYTES = 32 << 20
 BALLAST_PERCENT = 95
 DRAINS_PERCENT = 97
+REPORT_COUNTS_S = 3.0  # nodes say ten times a second how they are; one that has not for so long stores nothing either
 
 
 class Gates(NamedTuple):
@@ -34,12 +38,37 @@ OPEN = Gates()
 
 
 class Step(Enum):
-    """What a look at the volume leads to."""
+    """What a look at the volumes leads to."""
 
-    CLOSED = "closed"
-    OPENED = "opened"
-    BALLAST_NEEDED = "ballast needed"
-    DRAINS_ONLY = "drains only"
+    CLOSED = "disk gate closed"
+    OPENED = "disk gate open"
+    DRAINS_ONLY = "only what empties the system is taken"
+
+
+class Fullest(NamedTuple):
+    """How full the fullest volume is, and whose. None: this node's own."""
+
+    used_percent: float
+    node: int | None
+
+
+class DiskReports:
+    """What the other nodes say of their volumes."""
+
+    def __init__(self) -> None:
+        self._said: dict[int, tuple[float, float]] = {}  # by node: percent, when (s)
+
+    def hear(self, node: int, used_percent: float, now_s: float) -> None:
+        """A node says how full its volume is."""
+        self._said[node] = used_percent, now_s
+
+    def fullest(self, own_percent: float, now_s: float) -> Fullest:
+        """Of this node and those that were heard of lately."""
+        fullest = Fullest(own_percent, None)
+        for node, (used_percent, at_s) in self._said.items():
+            if now_s - at_s <= REPORT_COUNTS_S and used_percent > fullest.used_percent:
+                fullest = Fullest(used_percent, node)
+        return fullest
 
 
 class DiskGate:
@@ -51,27 +80,45 @@ class DiskGate:
         self._gave_ballast = False
 
     def look(self, used_percent: float) -> list[Step]:
-        """Take in how full the volume is; what follows from it, in order. Between the two bounds nothing changes."""
+        """Take in how full the fullest volume is; what follows, in order. Between the two bounds nothing changes."""
         steps = []
         if not self.closed and used_percent >= self._close_percent:
             self.closed = True
             steps.append(Step.CLOSED)
         elif self.closed and used_percent < self._release_percent:
-            self.closed = self.drains_only = self._gave_ballast = False
+            self.closed = self.drains_only = False
             steps.append(Step.OPENED)
-        if used_percent >= BALLAST_PERCENT and not self._gave_ballast:
-            self._gave_ballast = True
-            steps.append(Step.BALLAST_NEEDED)
         if used_percent >= DRAINS_PERCENT and not self.drains_only:
             self.drains_only = True
             steps.append(Step.DRAINS_ONLY)
         return steps
+
+    def gives_ballast(self, own_percent: float) -> bool:
+        """Whether the ballast must go now: once each time this node's own volume fills up."""
+        if own_percent < self._release_percent:
+            self._gave_ballast = False
+        gives = own_percent >= BALLAST_PERCENT and not self._gave_ballast
+        self._gave_ballast |= gives
+        return gives
+
+    def may_lay_ballast(self, own_percent: float) -> bool:
+        """Whether this node's own volume has room for it."""
+        return own_percent < (self._release_percent if self.closed else self._close_percent)
 
 
 def used_percent(directory: Path) -> float:
     """How full the volume of `directory` is."""
     usage = shutil.disk_usage(directory)
     return 100.0 * (usage.total - usage.free) / usage.total
+
+
+def said_percent(path: Path) -> float:
+    """Test hook QUEEN_TEST_DISK_FILE: the file says how full the volume is. No file: empty. Raises ValueError when it
+    holds no number."""
+    try:
+        return float(path.read_text())
+    except FileNotFoundError:
+        return 0.0
 
 
 def lay_ballast(directory: Path) -> None:

@@ -88,6 +88,7 @@ class Figures:
                 "leading": leading, "following": len(actors) - leading - failed, "quiet": 0, "failed": failed}
             metrics.raft_inflight = sum(core.log.last_index - core.applied_index for core in cores)
             metrics.raft_storage_full = int(keeper.gates.storage_full)
+            metrics.disk_used_percent = {"node": keeper.used_percent, "cluster": keeper.fullest().used_percent}
             metrics.store_bytes = engine.size_bytes()
             metrics.clock_offset_s = (source.wall_us() - host.cell.group.raft.clock.now_us()) / 1_000_000
             metrics.inbox_depth = {

@@ -14,14 +14,14 @@ import trio
 
 from queen_node.crash_points import Reached
 from queen_node.debt import Debt
-from queen_node.disk_gate import OPEN, DiskGate, Gates, Step, give_ballast, lay_ballast, used_percent
+from queen_node.disk_gate import OPEN, DiskGate, DiskReports, Fullest, Gates, Step, give_ballast, lay_ballast
 from queen_node.state.rocks import RocksEngine
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 UNFLUSHED_MAX_S = 60.0  # M-2: not on a short beat, or a quiet node writes tens of thousands of tiny files a day
 LOOK_EVERY_S = 1.0  # at the store's own backlog, while there are writes
-DISK_LOOK_EVERY_S = 5.0
+DISK_LOOK_EVERY_S = 2.0  # a full write of 100 MB a second is 200 MB between two looks
 
 
 class Keeper:
@@ -30,15 +30,18 @@ class Keeper:
     def __init__(
         self, engine: RocksEngine, applied: Callable[[], Mapping[int, int]], debt: Debt, *,
         release: Callable[[int, int], None], reached: Reached, directory: Path, gate: DiskGate,
-        tell_gates: Callable[[Gates], None],
+        tell_gates: Callable[[Gates], None], used_percent: Callable[[], float],
     ) -> None:
-        """applied: applied index of every group, by life; tell_gates: hears the gates when one of them has changed."""
+        """applied: applied index of every group, by life; tell_gates: hears the gates when one of them has changed;
+        used_percent: of the data directory's volume, asked in a thread."""
         self.gates = OPEN
-        self.used_percent = 0.0  # of the data directory's volume
+        self.used_percent = 0.0
+        self._reports = DiskReports()
         self.durable_index: dict[int, int] = dict(applied())
         self._engine, self._applied, self._debt = engine, applied, debt
         self._release, self._reached = release, reached
         self._directory, self._gate, self._tell_gates = directory, gate, tell_gates
+        self._ask_used_percent = used_percent
 
     async def run(self) -> None:
         """Until cancelled. Raises what a flush raises: a store that cannot be flushed stops the node."""
@@ -78,25 +81,46 @@ class Keeper:
                 self.durable_index[life] = index
                 self._release(life, index)
 
+    # --- the disk
+
+    def hear_disk(self, node: int, used_percent: float) -> None:
+        """Another node says how full its volume is."""
+        self._reports.hear(node, used_percent, trio.current_time())
+        self._judge_disks()
+
+    def fullest(self) -> Fullest:
+        """The fullest volume of the nodes that live."""
+        return self._reports.fullest(self.used_percent, trio.current_time())
+
+    def _judge_disks(self) -> None:
+        fullest = self.fullest()
+        for step in self._gate.look(fullest.used_percent):
+            self._tell_step(step, fullest)
+        self._set_gates(self.gates._replace(storage_full=self._gate.closed, drains_only=self._gate.drains_only))
+
+    def _tell_step(self, step: Step, fullest: Fullest) -> None:
+        used_percent = round(fullest.used_percent, 1)
+        if step is Step.OPENED:
+            log.info(step.value, used_percent=used_percent)
+        elif fullest.node is not None:  # that node's own line asks for a person
+            log.warning(f"{step.value}, the volume of another node is too full", node=fullest.node,
+                        used_percent=used_percent)
+        elif step is Step.CLOSED:
+            log.error(
+                "disk gate closed: only what frees space is taken; make room on the data directory's volume",
+                used_percent=used_percent)
+        else:
+            log.error(
+                "the volume is full but for a little: only what empties the system is taken",
+                used_percent=used_percent)
+
     async def _watch_disk(self) -> None:
-        directory = self._directory
+        directory, gate = self._directory, self._gate
         while True:
-            percent = self.used_percent = await trio.to_thread.run_sync(used_percent, directory)
-            for step in self._gate.look(percent):
-                if step is Step.CLOSED:
-                    log.error(
-                        "disk gate closed: only what frees space is taken; make room on the data directory's volume",
-                        used_percent=round(percent, 1))
-                elif step is Step.OPENED:
-                    log.info("disk gate open", used_percent=round(percent, 1))
-                elif step is Step.DRAINS_ONLY:
-                    log.error(
-                        "the volume is full but for a little: only what empties the system is taken",
-                        used_percent=round(percent, 1))
-                elif await trio.to_thread.run_sync(give_ballast, directory):
-                    log.error("ballast given back: the volume is nearly full", used_percent=round(percent, 1))
-            self._set_gates(self.gates._replace(
-                storage_full=self._gate.closed, drains_only=self._gate.drains_only))
-            if not self._gate.closed:
+            percent = self.used_percent = await trio.to_thread.run_sync(self._ask_used_percent)
+            self._judge_disks()
+            if gate.gives_ballast(percent) and await trio.to_thread.run_sync(give_ballast, directory):
+                log.error("ballast given back: the volume is nearly full", used_percent=round(percent, 1))
+            if gate.may_lay_ballast(percent):
                 await trio.to_thread.run_sync(lay_ballast, directory)
             await trio.sleep(DISK_LOOK_EVERY_S)

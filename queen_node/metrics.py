@@ -131,6 +131,7 @@ class Metrics:
         self.raft_groups = {"leading": 0, "following": 0, "quiet": 0, "failed": 0}
         self.raft_inflight = 0
         self.raft_storage_full = 0
+        self.disk_used_percent = {"node": 0.0, "cluster": 0.0}
         self.raft_proposals = 0
         self.raft_large_commands = 0
         self.raft_slow_commands = 0
@@ -233,6 +234,7 @@ FAMILIES = (
     Family("queen_raft_groups", _G, "raft_groups", "Groups on this node.", "state"),
     Family("queen_raft_inflight", _G, "raft_inflight", "Entries proposed and not applied."),
     Family("queen_raft_storage_full", _G, "raft_storage_full", "1 while the disk gate is closed."),
+    Family("queen_disk_used_percent", _G, "disk_used_percent", "Of this node's volume, and of the fullest.", "of"),
     Family("queen_raft_proposals_total", _C, "raft_proposals", "Entries proposed."),
     Family("queen_raft_large_commands_total", _C, "raft_large_commands", "Commands larger than an entry's bound."),
     Family("queen_raft_slow_commands_total", _C, "raft_slow_commands", "Commands that applied slowly."),

@@ -23,7 +23,7 @@ from queen_node.applier import Applier, parse_skips
 from queen_node.condition import condition
 from queen_node.crash_points import Reached, crash_at
 from queen_node.debt import Debt
-from queen_node.disk_gate import DiskGate
+from queen_node.disk_gate import DiskGate, said_percent, used_percent
 from queen_node.doors import build_handlers, operations, rules_of_fire, settle_garbage
 from queen_node.doorway.children import DoorChildren
 from queen_node.doorway.link import DoorLink
@@ -121,7 +121,8 @@ class Node:
         self._keeper = Keeper(
             opened.engine, self._applied, self._debt, release=self._release, reached=self._reached,
             directory=Path(settings.raft_dir), gate=DiskGate(settings.disk_high_percent, settings.disk_low_percent),
-            tell_gates=lambda gates: None if children is None else children.tell_gates(gates))
+            tell_gates=lambda gates: None if children is None else children.tell_gates(gates),
+            used_percent=_disk_of(settings))
         self.metrics.before_scrape.append(self._figures.gauges(
             self.host, self._keeper, self._log_writer, opened.engine, self._source))
         self.pipeline = Pipeline(
@@ -155,7 +156,9 @@ class Node:
         opened.wal.keep_for_laggards(settings.log_budget_mb << 20)
         peering = Peering(
             settings, opened.layout, source=self._source,
-            disk_used_percent=lambda: round(self._keeper.used_percent))
+            # Rounded down, so that it reaches a bound there when it does here.
+            disk_used_percent=lambda: int(self._keeper.used_percent),
+            hear_disk=lambda node, percent: self._keeper.hear_disk(node, percent))
         self.metrics.before_scrape.append(lambda: setattr(self.metrics, "peers", peering.figures()))
         return peering
 
@@ -329,6 +332,13 @@ def _crash_point(settings: config.Settings) -> Reached:
         return crash_at(settings.test_crash_at)
     except ValueError as error:
         raise CannotStart(f"QUEEN_TEST_CRASH_AT: {error}") from error
+
+
+def _disk_of(settings: config.Settings) -> Callable[[], float]:
+    """Tells how full the data directory's volume is."""
+    if settings.test_disk_file:
+        return partial(said_percent, Path(settings.test_disk_file))
+    return partial(used_percent, Path(settings.raft_dir))
 
 
 def _skips(settings: config.Settings, life: int) -> dict[int, str]:

@@ -60,15 +60,19 @@ class GroupPeers:
 
 
 class Peering:
-    """The transport, between the host's groups and the other nodes. disk_used_percent: of this node's volume, now."""
+    """The transport, between the host's groups and the other nodes.
+
+    disk_used_percent: of this node's volume, now; hear_disk: hears the same of each other node.
+    """
 
     def __init__(
         self, settings: config.Settings, layout: Layout, *, source: TimeSource, disk_used_percent: Callable[[], int],
+        hear_disk: Callable[[NodeId, int], None],
     ) -> None:
         members = parse_peers(settings.raft_peers)
         self.listen = listen_address(settings.raft_listen, members, settings.node_id)
         self._source = source
-        self._disk_used_percent = disk_used_percent
+        self._disk_used_percent, self._hear_disk = disk_used_percent, hear_disk
         self._tick_s = settings.heartbeat_ms / 1000
         self._process_number = secrets.randbits(62)
         self._peers = {member.node_id: Peer(member.raft) for member in members if member.node_id != settings.node_id}
@@ -132,6 +136,7 @@ class Peering:
                     self._hear(peer, call.life, call.data, peer_calls.decode)
             case NodeFrame():
                 self._host.tell_all(HeardClock(peer, frame.boottime_us))
+                self._hear_disk(peer, frame.disk_used_percent)
 
     def _hear(self, peer: NodeId, life: int, data: bytes, decode: Callable[[bytes], Message | PeerCall]) -> None:
         """Raises PeerFault."""

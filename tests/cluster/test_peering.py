@@ -39,7 +39,7 @@ class Listening:
             raft_peers=f"{others},2={self.address}/{LOCALHOST}:5", raft_token=TOKEN.decode(), node_id=2)
         self.peering = Peering(
             settings, Layout(LAYOUT_VERSION, 2, "22" * 16, (1, 2, 3), "cell"), source=SystemTime(),
-            disk_used_percent=lambda: 0)
+            disk_used_percent=lambda: 0, hear_disk=lambda node, percent: None)
 
     def hear(self, life: int, heard: Heard) -> None:
         self._send.send_nowait((life, heard))

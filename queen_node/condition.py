@@ -8,27 +8,34 @@ from queen_node import commands
 from queen_node.applier import Poison
 from queen_node.group_actor import GroupActor
 from queen_node.host import Host
-from queen_node.http.handlers.operations import ApplyFailure, Groups, Health
+from queen_node.http.handlers.operations import ApplyFailure, Groups, Health, ReadyLimits
 from queen_node.opening import CELL_LIFE
-from raft.core import Role
+from queen_node.readiness import lag_ms
 
 
-def condition(host: Host, *, stopped: bool, heartbeat_ms: int, skipped: Mapping[int, Sequence[str]]) -> Health:
-    """How the node is. stopped: its disk failed; skipped: entries stepped over, by group."""
+def condition(
+    host: Host, *, stopped: bool, quorum_silent_ms: int | None, limits: ReadyLimits, caught_up_entries: int,
+    skipped: Mapping[int, Sequence[str]],
+) -> Health:
+    """How the node is. stopped: its disk failed; quorum_silent_ms: as of `QuorumWatch`, for group 0; limits: of each
+    group; caught_up_entries: a smaller gap is no lag; skipped: entries stepped over, by group.
+    """
     actors = host.groups.values()
     core = host.cell.group.raft.core
     leading = [] if stopped else [life for life, actor in host.groups.items() if leads(actor)]
     failed = {life: actor.poison for life, actor in host.groups.items() if actor.poison is not None}
     leads_cell, follows_cell = CELL_LIFE in leading, _follows(host.cell)
-    silent_ms = core.quorum_silent_ticks() * heartbeat_ms if core.role is Role.LEADER else 0
+    # Through an election calls are held and answered: who knew of a majority just now may be sent some.
+    elects = quorum_silent_ms is not None and quorum_silent_ms <= limits.quorum_ms
     return Health(
         role="stopped" if stopped else "leader" if leads_cell else "follower" if follows_cell else "candidate",
-        leader_known=leads_cell or follows_cell, leads_others=len(leading) > leads_cell, term=core.term,
-        applied=core.applied_index, commit=core.commit_index, lag_ms=0,
-        quorum_ack_ms=silent_ms if leads_cell or follows_cell else None,
+        leader_known=leads_cell or follows_cell or elects, leads_others=len(leading) > leads_cell, term=core.term,
+        applied=core.applied_index, commit=core.commit_index,
+        lag_ms=0 if leads_cell else _lag_ms(host.cell, caught_up_entries), quorum_ack_ms=quorum_silent_ms,
         storage_ready=all(map(_is_replayed, actors)), cluster_version=1, kinds=len(commands.Kind),
         groups=Groups(
-            hosted=len(host.groups), leading=len(leading), quiet=0, behind=sum(map(_is_behind, actors)),
+            hosted=len(host.groups), leading=len(leading), quiet=0, behind=sum(
+                _is_behind(actor) or _lags(actor, caught_up_entries, limits.lag_ms) for actor in actors),
             failed=tuple(failed)),
         failure=next(map(_failure_shown, failed.values()), None),
         skipped=tuple(f"g{life}/{skip}" for life, skips in skipped.items() for skip in skips))
@@ -42,6 +49,25 @@ def leads(actor: GroupActor) -> bool:
 def _follows(actor: GroupActor) -> bool:
     core = actor.group.raft.core
     return core.leader not in (0, core.node_id)
+
+
+def _gap(actor: GroupActor) -> int:
+    """Entries that the group's leader knows to be committed and this node has not applied."""
+    core = actor.group.raft.core
+    return max(core.commit_index, core.leader_commit_index) - core.applied_index
+
+
+def _lag_ms(actor: GroupActor, caught_up_entries: int) -> int:
+    raft, meta = actor.group.raft, actor.group.machine.store.meta
+    return lag_ms(
+        applied_index=raft.core.applied_index, gap_entries=_gap(actor), stamp_us=meta.stamp_us,
+        now_us=raft.clock.now_us(), caught_up_entries=caught_up_entries)
+
+
+def _lags(actor: GroupActor, caught_up_entries: int, lag_max_ms: int) -> bool:
+    """A tenant's group that begins has applied nothing, and is no reason to send clients elsewhere."""
+    return (
+        _gap(actor) > caught_up_entries and not leads(actor) and _lag_ms(actor, caught_up_entries) > lag_max_ms)
 
 
 def _is_replayed(actor: GroupActor) -> bool:

@@ -323,7 +323,7 @@ _NOT_BUILT = {
 
 # Attributes that a later release reads: whoever sets one should know that it does nothing yet.
 _NO_EFFECT_YET = (
-    "promote_max_lag", "cluster_version_ms", "ready_lag_entries",
+    "promote_max_lag", "cluster_version_ms",
     "fwd_inflight", "hold_ms", "request_id_window_s", "purge_hold_s", "log_cache_mb",
     "scrub_every_s", "scrub_rows_per_s", "admit_forward_hold_ms", "retention_interval_ms", "retention_batch",
     "retention_scan_per_s", "partition_cleanup_days", "partition_cleanup", "trace_retention_s", "metrics_flush_ms",

@@ -36,8 +36,12 @@ def rules_of_fire(settings: config.Settings) -> RulesOfFire:
 
 def operations(settings: config.Settings, view: HealthView, metrics: Metrics) -> Mapping[str, Handler]:
     """What answers questions after the node itself."""
-    limits = ReadyLimits(lag_ms=settings.ready_lag_ms, quorum_ms=settings.ready_quorum_ms)
-    return Operations(view, metrics, limits, VERSION).handlers()
+    return Operations(view, metrics, ready_limits(settings), VERSION).handlers()
+
+
+def ready_limits(settings: config.Settings) -> ReadyLimits:
+    """When a node counts as ready."""
+    return ReadyLimits(lag_ms=settings.ready_lag_ms, quorum_ms=settings.ready_quorum_ms)
 
 
 def build_handlers(

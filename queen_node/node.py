@@ -24,7 +24,7 @@ from queen_node.condition import condition
 from queen_node.crash_points import Reached, crash_at
 from queen_node.debt import Debt
 from queen_node.disk_gate import DiskGate, said_percent, used_percent
-from queen_node.doors import build_handlers, operations, rules_of_fire, settle_garbage
+from queen_node.doors import build_handlers, operations, ready_limits, rules_of_fire, settle_garbage
 from queen_node.doorway.children import DoorChildren
 from queen_node.doorway.link import DoorLink
 from queen_node.doorway.report import Sums
@@ -39,12 +39,14 @@ from queen_node.layout import CannotStart
 from queen_node.metrics import Metrics
 from queen_node.observability import LoopWatch
 from queen_node.opening import open_data, open_group, open_machine
-from queen_node.peering import GroupPeers, Peering
+from queen_node.peering import NODE_FRAME_EVERY_S, GroupPeers, Peering, Report
 from queen_node.pipeline import Pipeline
+from queen_node.readiness import QuorumWatch
 from queen_node.state.rocks import StoreDamaged
 from queen_node.state.rows import TenantRow
 from queen_node.timer_wheel import TimerWheel, run_wheel
 from raft.clock import ShiftedWallTime, SystemTime, TimeSource, read_clocks
+from raft.core import Role
 from raft.group import RaftGroup
 from raft.laggards import supply
 from raft.log_writer import LogWriter
@@ -129,6 +131,7 @@ class Node:
             self.host, self.metrics, admit_max_bytes=settings.admit_max_mb << 20,
             admit_hold_s=settings.admit_hold_ms / 1000, margin_s=settings.pop_reply_margin_ms / 1000,
             gates=lambda: self._keeper.gates, jitter=random.random)
+        self._quorum = QuorumWatch(usual_ms=2 * settings.heartbeat_ms + round(NODE_FRAME_EVERY_S * 1000))
         self._failure: str | None = None  # why this node has stopped its work (CL-126)
 
     def _open_actor(self, life: int, founding: TenantRow | None) -> GroupActor:
@@ -155,10 +158,7 @@ class Node:
                 f"QUEEN_RAFT_PEERS: needed, the data belongs to a cluster of the nodes {opened.layout.founders}")
         opened.wal.keep_for_laggards(settings.log_budget_mb << 20)
         peering = Peering(
-            settings, opened.layout, source=self._source,
-            # Rounded down, so that it reaches a bound there when it does here.
-            disk_used_percent=lambda: int(self._keeper.used_percent),
-            hear_disk=lambda node, percent: self._keeper.hear_disk(node, percent))
+            settings, opened.layout, source=self._source, report=self._report, hear_report=self._hear_report)
         self.metrics.before_scrape.append(lambda: setattr(self.metrics, "peers", peering.figures()))
         return peering
 
@@ -320,10 +320,27 @@ class Node:
     def _applied(self) -> dict[int, int]:
         return {life: actor.group.machine.applied_index for life, actor in self.host.groups.items()}
 
+    def _report(self) -> Report:
+        """What the other nodes should know of this one, now."""
+        core = self.host.cell.group.raft.core
+        silent_ms = None
+        if core.role is Role.LEADER:
+            silent_ms = core.quorum_silent_ticks() * self.settings.heartbeat_ms
+            self._quorum.hear(silent_ms, trio.current_time())
+        # The percentage is rounded down, so that it reaches a bound there when it does here.
+        return Report(int(self._keeper.used_percent), silent_ms)
+
+    def _hear_report(self, node: int, said: Report) -> None:
+        self._keeper.hear_disk(node, said.disk_used_percent)
+        if said.quorum_silent_ms is not None and node == self.host.cell.group.raft.core.leader:
+            self._quorum.hear(said.quorum_silent_ms, trio.current_time())
+
     def health(self) -> Health:
         """This node's condition now (AD-7)."""
+        self._report()  # if it leads, the silence of its majority
         return condition(
-            self.host, stopped=self._failure is not None, heartbeat_ms=self.settings.heartbeat_ms,
+            self.host, stopped=self._failure is not None, quorum_silent_ms=self._quorum.silent_ms(trio.current_time()),
+            limits=ready_limits(self.settings), caught_up_entries=self.settings.ready_lag_entries,
             skipped={life: applier.skipped for life, applier in self._appliers.items()})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -30,6 +30,13 @@ from raft.transport import Peer, Transport
 FORMAT = 1  # of what nodes say to each other and keep
 NODE_FRAME_EVERY_S = 0.1  # M-30
 LARGE_APPENDS_LAST_S = 1.0  # after a large append its followers go the same way, or they would overtake it
+
+
+class Report(NamedTuple):
+    """What a node says of itself ten times a second, beside its clock. Fields as of `NodeFrame`."""
+
+    disk_used_percent: int
+    quorum_silent_ms: int | None
 
 
 class Ears(Protocol):
@@ -62,17 +69,17 @@ class GroupPeers:
 class Peering:
     """The transport, between the host's groups and the other nodes.
 
-    disk_used_percent: of this node's volume, now; hear_disk: hears the same of each other node.
+    report: of this node, now; hear_report: hears that of each other node.
     """
 
     def __init__(
-        self, settings: config.Settings, layout: Layout, *, source: TimeSource, disk_used_percent: Callable[[], int],
-        hear_disk: Callable[[NodeId, int], None],
+        self, settings: config.Settings, layout: Layout, *, source: TimeSource, report: Callable[[], Report],
+        hear_report: Callable[[NodeId, Report], None],
     ) -> None:
         members = parse_peers(settings.raft_peers)
         self.listen = listen_address(settings.raft_listen, members, settings.node_id)
         self._source = source
-        self._disk_used_percent, self._hear_disk = disk_used_percent, hear_disk
+        self._report, self._hear_report = report, hear_report
         self._tick_s = settings.heartbeat_ms / 1000
         self._process_number = secrets.randbits(62)
         self._peers = {member.node_id: Peer(member.raft) for member in members if member.node_id != settings.node_id}
@@ -136,7 +143,7 @@ class Peering:
                     self._hear(peer, call.life, call.data, peer_calls.decode)
             case NodeFrame():
                 self._host.tell_all(HeardClock(peer, frame.boottime_us))
-                self._hear_disk(peer, frame.disk_used_percent)
+                self._hear_report(peer, Report(frame.disk_used_percent, frame.quorum_silent_ms))
 
     def _hear(self, peer: NodeId, life: int, data: bytes, decode: Callable[[bytes], Message | PeerCall]) -> None:
         """Raises PeerFault."""
@@ -164,8 +171,7 @@ class Peering:
     async def _say_how_we_are(self) -> None:
         while True:
             frame = NodeFrame(
-                self._source.boottime_us(), self._source.boot_id, self._process_number, 0, 0,
-                self._disk_used_percent())
+                self._source.boottime_us(), self._source.boot_id, self._process_number, 0, 0, *self._report())
             for peer in self._peers:
                 self._transport.send_node_frame(peer, frame)
             await trio.sleep(NODE_FRAME_EVERY_S)

@@ -36,6 +36,7 @@ class Core(Member):
     """One member of one group.
 
     To be read, never set: role, term, voted_for, leader (0 unknown), commit_index, applied_index, log, configuration;
+    leader_commit_index, the highest that a leader named, which a member that is behind cannot take as its own;
     vote_clocks, the group clock as each voter that elected this leader estimates it: (clock_us, is_weak) (M-21, M-22).
     For the driver to set: own_clock, its own estimate, which its grants of votes carry; blank_data, what the blank
     entry of a term holds. The first `ready` or `propose` after an election appends that entry, so a driver that sees
@@ -44,6 +45,7 @@ class Core(Member):
 
     __slots__ = (
         "_configurations", "_handed_index", "_is_unsettled", "_restore", "applied_index", "blank_data", "commit_index",
+        "leader_commit_index",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +66,7 @@ class Core(Member):
         super().__init__(node_id, log, hard_state, settings, random)
         self.commit_index = max(hard_state.commit_index, applied_index)
         self.applied_index = applied_index
+        self.leader_commit_index = 0
         self._handed_index = applied_index
         self._restore: Restore | None = None
         self.blank_data = b""

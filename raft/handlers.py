@@ -72,6 +72,7 @@ def take_over(core: Core, _message: TimeoutNow) -> None:
 
 def take_append(core: Core, message: Append) -> None:
     core._hear_from_leader(message.sender)
+    core.leader_commit_index = max(core.leader_commit_index, message.commit_index)
     if core._restore is not None:
         return  # the log is about to start anew; the leader asks again
     log, previous_index = core.log, message.previous_index

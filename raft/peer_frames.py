@@ -73,7 +73,8 @@ class Hello(Shape, frozen=True, tag=int(FrameKind.HELLO)):
 
 class NodeFrame(Shape, frozen=True, tag=int(FrameKind.NODE)):
     """How the sender is; every 100 ms (M-30). quiet_count, quiet_hash: of the (life, term) pairs that it leads asleep
-    with the receiver. boottime_us: its clock, from which a follower estimates the group's (M-21)."""
+    with the receiver. boottime_us: its clock, from which a follower estimates the group's (M-21). quorum_silent_ms: for
+    how long no majority has answered it as the leader of the first group, of life 0; None: it does not lead that."""
 
     boottime_us: Number
     boot_id: Identity
@@ -81,6 +82,7 @@ class NodeFrame(Shape, frozen=True, tag=int(FrameKind.NODE)):
     quiet_count: Number
     quiet_hash: Number
     disk_used_percent: Percent
+    quorum_silent_ms: Number | None
 
 
 class RaftFrame(Shape, frozen=True, tag=int(FrameKind.RAFT)):

@@ -13,7 +13,7 @@ from queen_node import peer_calls
 from queen_node.config import Settings
 from queen_node.events import Event, Heard
 from queen_node.layout import LAYOUT_VERSION, Layout
-from queen_node.peering import NODE_FRAME_EVERY_S, Peering
+from queen_node.peering import NODE_FRAME_EVERY_S, Peering, Report
 from raft import messages
 from raft.clock import SystemTime
 from raft.messages import Heartbeat
@@ -39,7 +39,7 @@ class Listening:
             raft_peers=f"{others},2={self.address}/{LOCALHOST}:5", raft_token=TOKEN.decode(), node_id=2)
         self.peering = Peering(
             settings, Layout(LAYOUT_VERSION, 2, "22" * 16, (1, 2, 3), "cell"), source=SystemTime(),
-            disk_used_percent=lambda: 0, hear_disk=lambda node, percent: None)
+            report=lambda: Report(0, None), hear_report=lambda node, said: None)
 
     def hear(self, life: int, heard: Heard) -> None:
         self._send.send_nowait((life, heard))

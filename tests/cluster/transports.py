@@ -41,7 +41,7 @@ def hello_of(
 
 
 def node_frame(process_number: int = 1, boottime_us: int = 0) -> NodeFrame:
-    return NodeFrame(boottime_us, BOOT_ID, process_number, 0, 0, 0)
+    return NodeFrame(boottime_us, BOOT_ID, process_number, 0, 0, 0, None)
 
 
 class Side:

@@ -46,9 +46,10 @@ class Groups(msgspec.Struct, frozen=True):
 class Health(msgspec.Struct, frozen=True):
     """A node's condition at one moment; log numbers are group 0's (AD-7).
 
-    role: leader, follower, learner, candidate, stopped. lag_ms: 0 on a leader and a single node. quorum_ack_ms: since
-    the leader last heard a majority, None when it never did or none is known. storage_ready: the store is open and
-    replay reached the tail of the log.
+    role: leader, follower, learner, candidate, stopped. leader_known: or one was just now, and calls are held until
+    the next is elected. lag_ms: 0 on a leader and a single node. quorum_ack_ms: for how long the leader, or the
+    last one, has missed its majority; None: this node never knew of one. storage_ready: the store is open and replay
+    reached the tail of the log.
     """
 
     role: str

@@ -33,7 +33,8 @@ def some(items: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ..
 
 frames: st.SearchStrategy[Frame] = st.one_of(
     hellos,
-    st.builds(NodeFrame, numbers, identities, numbers, numbers, numbers, st.integers(0, 100)),
+    st.builds(NodeFrame, numbers, identities, numbers, numbers, numbers, st.integers(0, 100),
+              st.none() | numbers),
     st.builds(RaftFrame, some(st.tuples(numbers, payloads))),
     st.builds(CallFrame, some(calls)),
     st.builds(SnapshotFrame, numbers, payloads),

@@ -33,9 +33,9 @@ from tests.unit.peers.strategies import frames
 
 D, B = b"d" * 16, b"b" * 16
 HELLO = Hello(b"cell", 1, D, B, 5, 1, 2)
-NODE = NodeFrame(9, B, 5, 2, 77, 50)
+NODE = NodeFrame(9, B, 5, 2, 77, 50, None)
 HELLO_FIELDS = [1, b"cell", 1, D, B, 5, 1, 2]
-NODE_FIELDS = [2, 9, B, 5, 2, 77, 50]
+NODE_FIELDS = [2, 9, B, 5, 2, 77, 50, None]
 
 
 @given(frames)
@@ -56,6 +56,7 @@ def test_the_bytes_of_version_2_stay_what_they_are() -> None:
     assert FRAME_VERSION == 2
     assert encode(HELLO) == cbor2.dumps([2, HELLO_FIELDS])
     assert encode(NODE) == cbor2.dumps([2, NODE_FIELDS])
+    assert encode(NodeFrame(9, B, 5, 2, 77, 50, 300)) == cbor2.dumps([2, [*NODE_FIELDS[:-1], 300]])
     assert encode(RaftFrame(((7, b"x"), (8, b"y")))) == cbor2.dumps([2, [3, [[7, b"x"], [8, b"y"]]]])
     assert encode(CallFrame((Call(3, b"z"),))) == cbor2.dumps([2, [4, [[3, b"z"]]]])
     assert encode(SnapshotFrame(7, b"x")) == cbor2.dumps([2, [5, 7, b"x"]])
@@ -80,10 +81,11 @@ def test_the_bytes_of_version_2_stay_what_they_are() -> None:
         (cbor2.dumps([2, {"kind": 2}]), "array"),
         (cbor2.dumps([2, NODE_FIELDS[:-1]]), "at least length"),
         (cbor2.dumps([2, [*NODE_FIELDS, 0]]), "at most length"),
-        (cbor2.dumps([2, [2, -9, B, 5, 2, 77, 50]]), ">= 0"),
-        (cbor2.dumps([2, [2, 2**63, B, 5, 2, 77, 50]]), "9223372036854775807"),
-        (cbor2.dumps([2, [2, 9, B[1:], 5, 2, 77, 50]]), "length >= 16"),
-        (cbor2.dumps([2, [2, 9, B, 5, 2, 77, 101]]), "<= 100"),
+        (cbor2.dumps([2, [2, -9, B, 5, 2, 77, 50, None]]), ">= 0"),
+        (cbor2.dumps([2, [2, 2**63, B, 5, 2, 77, 50, None]]), "9223372036854775807"),
+        (cbor2.dumps([2, [2, 9, B[1:], 5, 2, 77, 50, None]]), "length >= 16"),
+        (cbor2.dumps([2, [2, 9, B, 5, 2, 77, 101, None]]), "<= 100"),
+        (cbor2.dumps([2, [2, 9, B, 5, 2, 77, 50, -1]]), ">= 0"),
         (cbor2.dumps([2, [1, b"", 1, D, B, 5, 1, 2]]), "length >= 1"),
         (cbor2.dumps([2, [1, b"c" * 65, 1, D, B, 5, 1, 2]]), "length <= 64"),
         (cbor2.dumps([2, [1, b"c", 0, D, B, 5, 1, 2]]), ">= 1"),

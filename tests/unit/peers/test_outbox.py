@@ -34,7 +34,7 @@ from raft.peer_outbox import (
     ControlOutbox,
 )
 
-NODE = NodeFrame(1, b"b" * 16, 1, 0, 0, 0)
+NODE = NodeFrame(1, b"b" * 16, 1, 0, 0, 0, None)
 LARGEST = 2**63 - 1
 
 
@@ -62,7 +62,7 @@ def test_the_newest_node_frame_goes_first() -> None:
     outbox = ControlOutbox()
     outbox.put_message(1, b"x")
     outbox.put_node_frame(NODE)
-    newer = NodeFrame(2, b"b" * 16, 1, 0, 0, 0)
+    newer = NodeFrame(2, b"b" * 16, 1, 0, 0, 0, None)
     outbox.put_node_frame(newer)
     assert outbox.waiting() == {FrameKind.NODE: 1, FrameKind.RAFT: 1}
     assert drain(outbox) == [newer, RaftFrame(((1, b"x"),))]

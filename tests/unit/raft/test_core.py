@@ -450,6 +450,16 @@ def test_who_is_no_voter_elects_nobody() -> None:
     assert core.role is Role.CANDIDATE
 
 
+def test_who_is_behind_knows_how_far() -> None:
+    """cluster.md 13: by the leader's own commit index, which the appends name that it cannot take yet."""
+    core = core_of((1, 2, 3))
+    core.step(Append(2, 1, 1, 5000, 1, 6000, 0, ()))
+    assert (core.commit_index, core.leader_commit_index) == (0, 6000)
+    core.step(Append(2, 1, 1, 0, 0, 5900, 0, entries_of_term(1, 1, 2)))  # overtaken
+    core.step(Heartbeat(2, 1, 1, 2, 0))
+    assert (core.commit_index, core.leader_commit_index) == (2, 6000)
+
+
 def test_a_learner_forgets_a_leader_that_fell_silent_and_then_objects_to_no_candidate() -> None:
     """Raft thesis 4.2.3; §6: who does not know yet that it is a voter must still give its vote."""
     core = Core(

@@ -168,12 +168,22 @@ class GroupActor:
                 group.give_up_late_calls(trio.current_time(), now_us)
 
     async def _turn(self, nursery: trio.Nursery) -> None:
-        """Propose, write, apply and answer until nothing is left to do without another event."""
+        """All that can be done without another event, and what other nodes must hear of it, also where it ends here."""
+        goes_on = await self._work(nursery)
+        for node, call in self.group.outgoing:
+            self.peers.tell(node, call)
+        self.group.outgoing.clear()
+        if goes_on:
+            self._set_alarm(trio.current_time(), self.group.raft.clock.now_us())
+            self._arm_wheel()
+
+    async def _work(self, nursery: trio.Nursery) -> bool:
+        """Propose, write, apply and answer until nothing is left to do. False: the group has stopped."""
         group, raft = self.group, self.group.raft
-        now_s, now_us = trio.current_time(), raft.clock.now_us()
-        group.tell_the_time(now_s, now_us)
+        now_us = raft.clock.now_us()
+        group.tell_the_time(trio.current_time(), now_us)
         if group.unavailable is not None:
-            return  # stopped: the wheel and the hand-backs must propose nothing either
+            return False  # the wheel and the hand-backs must propose nothing either
         while True:
             for read in group.take_servable_reads(now_us):
                 self._serve(read, nursery)
@@ -187,7 +197,7 @@ class GroupActor:
                     self._log_sink.submit_nowait(write.group_write, self._reporter(write))
                 except LogFailed:  # the node tells why, and says so in /health (CL-126)
                     self.refuse_everything()
-                    return
+                    return False
             if pumped.send:
                 self.peers.send(pumped.send)
             for peer, next_index in pumped.left_behind:
@@ -197,15 +207,11 @@ class GroupActor:
             if pumped.to_apply:
                 for entry in pumped.to_apply:
                     if not await self._apply_or_poison(entry, now_us):
-                        return
-                now_s, now_us = trio.current_time(), raft.clock.now_us()
+                        return False
+                now_us = raft.clock.now_us()
             if not self._leading.is_set() and raft.may_propose:
                 self._leading.set()
-        for node, call in group.outgoing:
-            self.peers.tell(node, call)
-        group.outgoing.clear()
-        self._set_alarm(now_s, now_us)
-        self._arm_wheel()
+        return True
 
     def _reporter(self, write: LogWrite) -> Callable[[], None]:
         return lambda: self.inbox.put(Written(write))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -23,11 +23,12 @@ from queen_node.crash_points import passes
 from queen_node.debt import Debt
 from queen_node.disk_gate import OPEN
 from queen_node.errors import Refused
-from queen_node.events import DUE, HandBack
+from queen_node.events import DUE, HandBack, Heard
 from queen_node.group import Group
 from queen_node.group_actor import GroupActor
 from queen_node.ids import IdMint
 from queen_node.metrics import Metrics
+from queen_node.peer_calls import Forward, NotTaken, PeerCall
 from queen_node.pipeline import Pipeline
 from queen_node.queries import Query, query
 from queen_node.slots import Slot
@@ -39,7 +40,7 @@ from raft.clock import GroupClock, SystemTime
 from raft.core import Core
 from raft.group import RaftGroup
 from raft.log import Log
-from raft.messages import HardState
+from raft.messages import HardState, Message
 from raft.quorum import Configuration
 from raft.settings import Settings
 from raft.wal import GroupWrite, LogFailed
@@ -185,6 +186,44 @@ async def test_an_entry_that_cannot_be_applied_stops_the_group_and_not_the_node(
             assert refused.value.code == "retry"
         assert parts.actor.poison is not None and "block checksum mismatch" in parts.actor.poison.error
         assert parts.actor.group.machine.applied_index == 2
+
+
+class Told:
+    """Keeps what other nodes are told. Implements `Peers`."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, PeerCall]] = []
+
+    def send(self, messages: Sequence[Message]) -> None:
+        assert not messages
+
+    def tell(self, node: int, call: PeerCall) -> None:
+        self.calls.append((node, call))
+
+
+def forward(request_id: bytes) -> Heard:
+    """A push of node 2's client."""
+    item = (b"q", b"Default", b"1", IDS.uuid7(), b"1", PayloadFlag.JSON, None, None)
+    return Heard(2, Forward(request_id, Lane.PUSHES, False, (b"q",), commands.push(request_id, [item])))
+
+
+@pytest.mark.parametrize("what", ["an entry cannot be applied", "the log has failed"])
+async def test_who_sent_a_call_to_a_group_that_stops_hears_of_it(what: str) -> None:
+    """CL-36, README 22: the other node holds its client's call until it knows; the group's last word got lost."""
+    engine = Broken()
+    async with running(engine) as parts:
+        told = parts.actor.peers = Told()
+        under_way, later = IDS.request_id(), IDS.request_id()
+        if what == "the log has failed":
+            parts.disk.has_failed = True
+        else:
+            engine.is_broken = True
+        parts.actor.inbox.put(forward(under_way))
+        await trio.testing.wait_all_tasks_blocked()
+        assert told.calls == [(2, NotTaken(under_way))]
+        parts.actor.inbox.put(forward(later))
+        await trio.testing.wait_all_tasks_blocked()
+        assert told.calls[1:] == [(2, NotTaken(later))]
 
 
 async def test_a_call_that_was_never_proposed_is_refused_as_such(autojump_clock: trio.testing.MockClock) -> None:

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from multiprocessing import Pool
 from typing import Final
@@ -107,8 +107,8 @@ def run_single(seed: int, length_s: float | None) -> int:
     return int(bool(outcomes.broken))
 
 
-def main() -> int:
-    """Read the command line and run."""
+def read_arguments(given: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="./scripts/simulate", description="Whole clusters in virtual time.")
     how_many = parser.add_mutually_exclusive_group()
     how_many.add_argument("--seeds", type=int, help=f"how many seeds ({SEEDS_DEFAULT})")
@@ -116,7 +116,12 @@ def main() -> int:
     how_many.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--first", type=int, help="the first of the seeds")
     parser.add_argument("--length", type=float, help="virtual seconds of faults in each run (drawn, 2 to 7)")
-    arguments = parser.parse_args()
+    return parser.parse_args(given)
+
+
+def main() -> int:
+    """Read the command line and run."""
+    arguments = read_arguments(sys.argv[1:])
     return run_many(arguments) if arguments.seed is None else run_single(arguments.seed, arguments.length)
 
 

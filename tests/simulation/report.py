@@ -14,8 +14,8 @@ FAULTS_SHOWN_MAX: Final = 12
 ROOT: Final = Path(__file__).parents[2]
 
 
-def report(world: World, cluster: Cluster, error: Broken | InvariantBroken) -> str:
-    """BROKEN, SEEN, FAULTS (the last ones), NODES, AGAIN."""
+def report(world: World, cluster: Cluster, error: Broken | InvariantBroken, *, length_s: float | None) -> str:
+    """BROKEN, SEEN, FAULTS (the last ones), NODES, AGAIN. length_s: as it was given; None: it was drawn."""
     promise, seen = (error.promise, error.seen) if isinstance(error, Broken) else ("an invariant", str(error))
     place = f"seed {world.seed}, commit {_commit()}, at {clock_text(world.now_us)}, step {world.events}"
     faults = [f"{clock_text(at_us)} {what}" for at_us, what in world.journal[-FAULTS_SHOWN_MAX:]]
@@ -24,8 +24,15 @@ def report(world: World, cluster: Cluster, error: Broken | InvariantBroken) -> s
         f"SEEN     {seen}",
         f"FAULTS   {'; '.join(faults) or 'none'}",
         f"NODES    {'; '.join(map(str, cluster.nodes.values()))}",
-        f"AGAIN    ./scripts/test simulation --seed {world.seed}",
+        f"AGAIN    {_again(world.seed, length_s)}",
     ))
+
+
+def _again(seed: int, length_s: float | None) -> str:
+    """What takes the same course: a length that was given is part of it."""
+    if length_s is None:
+        return f"./scripts/test simulation --seed {seed}"
+    return f"./scripts/simulate --seed {seed} --length {length_s!r}"
 
 
 def _commit() -> str:

@@ -173,7 +173,7 @@ def run_seed(seed: int, parts: Parts | None = None, *, length_s: float | None = 
         simulation.run()
     except (Broken, InvariantBroken) as error:
         outcomes.promise = error.promise if isinstance(error, Broken) else "an invariant of the code"
-        outcomes.broken = report(simulation.world, simulation.cluster, error)
+        outcomes.broken = report(simulation.world, simulation.cluster, error, length_s=length_s)
     outcomes.digest, outcomes.events, outcomes.virtual_us = world.digest, world.events, world.now_us
     outcomes.calls = len(simulation.ground.history.calls)
     outcomes.faults, outcomes.marks = dict(world.faults), world.marks

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from itertools import chain
 
 import pytest
 
 from tests.simulation.bugs import BUGS
+from tests.simulation.campaign import read_arguments
 from tests.simulation.run import run_seed
 
 SEEDS_MAX = 2000
@@ -44,3 +46,15 @@ def test_a_report_says_what_broke_where_and_how_to_see_it_again() -> None:
     assert [line.split()[0] for line in report.splitlines()] == ["BROKEN", "SEEN", "FAULTS", "NODES", "AGAIN"]
     assert re.search(r"M-3, never past the own disk   seed 1, commit \S+, at \d\d:\d\d:\d\d\.\d{3}, step \d+", report)
     assert report.endswith("./scripts/test simulation --seed 1")
+
+
+@pytest.mark.parametrize("length_s", [1.25, 4.0, 1 / 3])
+def test_a_run_of_a_given_length_takes_the_same_course_by_the_line_that_it_printed(length_s: float) -> None:
+    """The length is drawn where none is given, so the seed alone would be another run."""
+    bug = BUGS["apply runs past the own disk"]
+    failed = next(outcomes for seed in range(1, 20) if (outcomes := run_seed(seed, bug, length_s=length_s)).broken)
+    command, *given = shlex.split(failed.broken.splitlines()[-1].removeprefix("AGAIN"))
+    assert command == "./scripts/simulate"
+    arguments = read_arguments(given)
+    again = run_seed(arguments.seed, bug, length_s=arguments.length)
+    assert (again.broken, again.digest) == (failed.broken, failed.digest)

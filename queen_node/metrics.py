@@ -8,19 +8,18 @@ Contract: admin.md 3, timers.md 8. Not here: who answers a scrape (http/handlers
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import accumulate
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from queen_node.processes import usage
 from raft.messages import NodeId
 from raft.peer_frames import FrameKind
 from raft.peer_handshake import Purpose
@@ -201,7 +200,6 @@ class Family(NamedTuple):
     label: str = ""
 
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 FAMILIES = (
     Family("queen_http_connections", _G, "connections", "Client connections open now."),
@@ -247,7 +245,7 @@ FAMILIES = (
     Family("queen_clock_offset_seconds", _G, "clock_offset_s", "Wall clock minus group clock."),
     Family("queen_inbox_depth", _G, "inbox_depth", "Messages waiting at an actor.", "actor"),
     Family("queen_inbox_peak", _G, "inbox_peak", "Most messages that ever waited at an actor.", "actor"),
-    Family("queen_loop_lag_seconds", _H, "loop_lag_s", "Lateness of a sleep: how long the loop was busy."),
+    Family("queen_loop_lag_seconds", _H, "loop_lag_s", "Lateness of a sleep: how long the core's loop was busy."),
     Family("queen_event_loop_lag_avg_milliseconds", _G, "loop_lag_avg_ms", "Average of the same over about a minute."),
 )
 
@@ -270,20 +268,13 @@ class Exposition(Collector):
             refresh()
         uptime_s = self._monotonic_s() - metrics.started_s
         yield GaugeMetricFamily("queen_uptime_seconds", "Seconds since the start.", value=uptime_s)
-        yield GaugeMetricFamily("queen_process_resident_memory_bytes", "Memory in use.", value=resident_bytes())
+        yield GaugeMetricFamily(
+            "queen_process_resident_memory_bytes", "Memory of the node's processes: its own, doors, the log's writer.",
+            value=usage().resident_bytes)
         for family in FAMILIES:
             yield _shown(family, getattr(metrics, family.attribute))
         yield from _routes_shown(metrics.routes)
         yield from _peers_shown(metrics.peers)
-
-
-def resident_bytes() -> int:
-    """Resident memory of this process; 0 on a platform that does not tell in /proc."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except OSError:
-        return 0
-    return pages * _PAGE_BYTES
 
 
 def _shown(family: Family, value: float | Mapping[str, float] | Histogram) -> Metric:

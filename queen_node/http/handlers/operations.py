@@ -6,7 +6,6 @@ Contract: admin.md 2 and 3, cluster.md 13.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -15,7 +14,8 @@ import trio
 
 from queen_node.http.messages import JSON, Request, Response, json_response
 from queen_node.http.routes import Handler
-from queen_node.metrics import Exposition, Metrics, resident_bytes
+from queen_node.metrics import Exposition, Metrics
+from queen_node.processes import usage
 
 PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 FAILED_SHOWN_MAX = 16
@@ -147,17 +147,18 @@ class Operations:
         return json_response(200, document) if ready else json_response(503, document, _RETRY_IN_1_S)
 
     async def metrics(self, request: Request) -> Response:
-        """The JSON document that the published client reads (AD-10). rss in bytes, cpu in seconds since the start."""
+        """The JSON document that the published client reads (AD-10). rss in bytes, cpu in seconds since the start, of
+        all processes of the node."""
         metrics, health = self._metrics, self._view.health()
         requests_per_s, messages_per_s = metrics.rates()
-        cpu = os.times()
+        used = usage()
         document = {
             "uptime": round(self._monotonic_s() - metrics.started_s, 3),
             "requests": {"total": metrics.requests_total, "rate": requests_per_s},
             "messages": {"total": metrics.messages_total, "rate": messages_per_s},
             "database": {"poolSize": 0, "idleConnections": 0, "waitingRequests": 0},
-            "memory": {"rss": resident_bytes(), "heapTotal": 0, "heapUsed": 0, "external": 0, "arrayBuffers": 0},
-            "cpu": {"user": cpu.user, "system": cpu.system},
+            "memory": {"rss": used.resident_bytes, "heapTotal": 0, "heapUsed": 0, "external": 0, "arrayBuffers": 0},
+            "cpu": {"user": used.user_s, "system": used.system_s},
             "raft": _raft_shown(health),
         }
         return json_response(200, document)

@@ -14,11 +14,13 @@ from queen_node.readiness import lag_ms
 
 
 def condition(
-    host: Host, *, stopped: bool, quorum_silent_ms: int | None, limits: ReadyLimits, caught_up_entries: int,
-    skipped: Mapping[int, Sequence[str]],
+    host: Host, *, stopped: bool, is_damaged: bool, quorum_silent_ms: int | None, limits: ReadyLimits,
+    caught_up_entries: int, skipped: Mapping[int, Sequence[str]],
 ) -> Health:
-    """How the node is. stopped: its disk failed; quorum_silent_ms: as of `QuorumWatch`, for group 0; limits: of each
-    group; caught_up_entries: a smaller gap is no lag; skipped: entries stepped over, by group.
+    """How the node is.
+
+    stopped: its disk failed; is_damaged: what is on it has changed; quorum_silent_ms: as of `QuorumWatch`, for group 0;
+    limits: of each group; caught_up_entries: a smaller gap is no lag; skipped: entries stepped over, by group.
     """
     actors = host.groups.values()
     core = host.cell.group.raft.core
@@ -32,7 +34,7 @@ def condition(
         leader_known=leads_cell or follows_cell or elects, leads_others=len(leading) > leads_cell, term=core.term,
         applied=core.applied_index, commit=core.commit_index,
         lag_ms=0 if leads_cell else _lag_ms(host.cell, caught_up_entries), quorum_ack_ms=quorum_silent_ms,
-        storage_ready=all(map(_is_replayed, actors)), cluster_version=1, kinds=len(commands.Kind),
+        storage_ready=not is_damaged and all(map(_is_replayed, actors)), cluster_version=1, kinds=len(commands.Kind),
         groups=Groups(
             hosted=len(host.groups), leading=len(leading), quiet=0, behind=sum(
                 _is_behind(actor) or _lags(actor, caught_up_entries, limits.lag_ms) for actor in actors),

@@ -325,7 +325,7 @@ _NOT_BUILT = {
 _NO_EFFECT_YET = (
     "promote_max_lag", "cluster_version_ms",
     "fwd_inflight", "hold_ms", "request_id_window_s", "purge_hold_s", "log_cache_mb",
-    "scrub_every_s", "scrub_rows_per_s", "admit_forward_hold_ms", "retention_interval_ms", "retention_batch",
+    "admit_forward_hold_ms", "retention_interval_ms", "retention_batch",
     "retention_scan_per_s", "partition_cleanup_days", "partition_cleanup", "trace_retention_s", "metrics_flush_ms",
     "kv_read_rate", "kv_read_burst",
     "jwt_algorithm", "jwt_secret", "jwt_public_key", "jwt_jwks_url", "jwt_jwks_refresh_s", "jwt_jwks_timeout_ms",

@@ -15,6 +15,7 @@ import trio
 from queen_node.crash_points import Reached
 from queen_node.debt import Debt
 from queen_node.disk_gate import OPEN, DiskGate, DiskReports, Fullest, Gates, Step, give_ballast, lay_ballast
+from queen_node.scrub import Scrub
 from queen_node.state.rocks import RocksEngine
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -25,12 +26,12 @@ DISK_LOOK_EVERY_S = 2.0  # a full write of 100 MB a second is 200 MB between two
 
 
 class Keeper:
-    """Plain state, two loops. `release(life, index)`: the log no longer needs a group's entries up to there."""
+    """Plain state, three loops. `release(life, index)`: the log no longer needs a group's entries up to there."""
 
     def __init__(
         self, engine: RocksEngine, applied: Callable[[], Mapping[int, int]], debt: Debt, *,
         release: Callable[[int, int], None], reached: Reached, directory: Path, gate: DiskGate,
-        tell_gates: Callable[[Gates], None], used_percent: Callable[[], float],
+        tell_gates: Callable[[Gates], None], used_percent: Callable[[], float], scrub: Scrub,
     ) -> None:
         """applied: applied index of every group, by life; tell_gates: hears the gates when one of them has changed;
         used_percent: of the data directory's volume, asked in a thread."""
@@ -41,13 +42,14 @@ class Keeper:
         self._engine, self._applied, self._debt = engine, applied, debt
         self._release, self._reached = release, reached
         self._directory, self._gate, self._tell_gates = directory, gate, tell_gates
-        self._ask_used_percent = used_percent
+        self._ask_used_percent, self._scrub = used_percent, scrub
 
     async def run(self) -> None:
         """Until cancelled. Raises what a flush raises: a store that cannot be flushed stops the node."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_durable)
             nursery.start_soon(self._watch_disk)
+            nursery.start_soon(self._scrub.run)
 
     async def _keep_durable(self) -> None:
         debt = self._debt

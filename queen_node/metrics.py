@@ -140,6 +140,8 @@ class Metrics:
         self.wal_fsync_s = Histogram(FSYNC_BOUNDS_S)
         self.wal_batch_entries = Histogram(BATCH_BOUNDS)
         self.store_bytes = 0
+        self.scrub_rounds = 0
+        self.storage_damaged = 0
         self.clock_offset_s = 0.0
 
         # --- actors and the loop
@@ -242,6 +244,8 @@ FAMILIES = (
     Family("queen_wal_fsync_seconds", _H, "wal_fsync_s", "Time of one sync of the write-ahead log."),
     Family("queen_wal_batch_entries", _H, "wal_batch_entries", "Entries in one write of the write-ahead log."),
     Family("queen_store_bytes", _G, "store_bytes", "Bytes of the store on disk."),
+    Family("queen_scrub_rounds_total", _C, "scrub_rounds", "Times that all on disk was read again and found sound."),
+    Family("queen_storage_damaged", _G, "storage_damaged", "1 when reading it again found damage."),
     Family("queen_clock_offset_seconds", _G, "clock_offset_s", "Wall clock minus group clock."),
     Family("queen_inbox_depth", _G, "inbox_depth", "Messages waiting at an actor.", "actor"),
     Family("queen_inbox_peak", _G, "inbox_peak", "Most messages that ever waited at an actor.", "actor"),

@@ -42,6 +42,7 @@ from queen_node.opening import open_data, open_group, open_machine
 from queen_node.peering import NODE_FRAME_EVERY_S, GroupPeers, Peering, Report
 from queen_node.pipeline import Pipeline
 from queen_node.readiness import QuorumWatch
+from queen_node.scrub import Pace, Scrub
 from queen_node.state.rocks import StoreDamaged
 from queen_node.state.rows import TenantRow
 from queen_node.timer_wheel import TimerWheel, run_wheel
@@ -120,11 +121,15 @@ class Node:
         self.host = Host(settings.node_id, self._open_actor, Antechamber(
             at_most_tenants=settings.max_tenants, bound=settings.command_queue_depth,
             mint=lambda: random.randbytes(16)))
+        self._scrub = Scrub(
+            opened.wal, log_directory=opened.places.log, identity=bytes.fromhex(opened.layout.directory_id),
+            store_directory=opened.places.store, pace=Pace(settings.scrub_every_s, settings.scrub_rows_per_s),
+            metrics=self.metrics)
         self._keeper = Keeper(
             opened.engine, self._applied, self._debt, release=self._release, reached=self._reached,
             directory=Path(settings.raft_dir), gate=DiskGate(settings.disk_high_percent, settings.disk_low_percent),
             tell_gates=lambda gates: None if children is None else children.tell_gates(gates),
-            used_percent=_disk_of(settings))
+            used_percent=_disk_of(settings), scrub=self._scrub)
         self.metrics.before_scrape.append(self._figures.gauges(
             self.host, self._keeper, self._log_writer, opened.engine, self._source))
         self.pipeline = Pipeline(
@@ -339,7 +344,8 @@ class Node:
         """This node's condition now (AD-7)."""
         self._report()  # if it leads, the silence of its majority
         return condition(
-            self.host, stopped=self._failure is not None, quorum_silent_ms=self._quorum.silent_ms(trio.current_time()),
+            self.host, stopped=self._failure is not None, is_damaged=bool(self._scrub.damage),
+            quorum_silent_ms=self._quorum.silent_ms(trio.current_time()),
             limits=ready_limits(self.settings), caught_up_entries=self.settings.ready_lag_entries,
             skipped={life: applier.skipped for life, applier in self._appliers.items()})
 

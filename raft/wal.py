@@ -148,6 +148,10 @@ class Wal:
     def segment_count(self) -> int:
         return len(self._space.segment_bytes) + 1
 
+    def sealed_segments(self) -> list[int]:
+        """Numbers of the segments that hold nothing new any more and must be on disk until the floor passes them."""
+        return [number for number in sorted(self._space.segment_bytes) if number >= self._space.floor]
+
     @property
     def is_idle(self) -> bool:
         """Nothing waits for a mark: the last batch is named as synced, and no segment waits to go."""

@@ -163,9 +163,9 @@ def test_warnings_name_what_has_no_effect() -> None:
 
 def test_a_setting_of_a_later_release_is_accepted_with_a_warning() -> None:
     """What does nothing must not be silent about it."""
-    environ = {"QUEEN_STORE_SCRUB_EVERY_S": "60", "RETENTION_INTERVAL": "1000", "PORT": "0"}
+    environ = {"METRICS_FLUSH_MS": "60000", "RETENTION_INTERVAL": "1000", "PORT": "0"}
     (line,) = warnings(load(environ), environ)
-    assert line == "QUEEN_STORE_SCRUB_EVERY_S, RETENTION_INTERVAL: accepted, without effect in this release"
+    assert line == "RETENTION_INTERVAL, METRICS_FLUSH_MS: accepted, without effect in this release"
     assert warnings(load({}), {}) == []
 
 

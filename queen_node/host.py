@@ -103,7 +103,8 @@ class Host:
 
     def sink(self, tenant: bytes) -> Sink:
         """See `Sinks`."""
-        return self._inboxes.get(tenant) or _Door(self, tenant)
+        inbox = self._inboxes.get(tenant)
+        return inbox if inbox is not None else _Door(self, tenant)
 
     def wait_for_group(self, tenant: bytes, event: Event) -> None:
         """A call of a tenant that has no group here, or had none a moment ago."""

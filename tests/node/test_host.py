@@ -1,0 +1,191 @@
+"""All groups of one node: how a tenant's group begins here, what waits for it, what reaches all (M-70)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+import trio.testing
+
+from queen_node import commands
+from queen_node.answers.push import push_results
+from queen_node.antechamber import Antechamber
+from queen_node.applier import Applier
+from queen_node.broker import Lane
+from queen_node.commands import PayloadFlag
+from queen_node.crash_points import passes
+from queen_node.debt import Debt
+from queen_node.disk_gate import OPEN
+from queen_node.events import Heard
+from queen_node.group import Group
+from queen_node.group_actor import GroupActor
+from queen_node.host import STRANGERS_KEPT_S, Host
+from queen_node.ids import IdMint
+from queen_node.metrics import Metrics
+from queen_node.opening import CELL_LIFE
+from queen_node.peer_calls import PeerCall
+from queen_node.pipeline import Pipeline
+from queen_node.state.machine import Machine
+from queen_node.state.rows import TenantRow
+from queen_node.state.store import Store
+from raft.clock import GroupClock, SystemTime
+from raft.core import Core, Role
+from raft.group import RaftGroup
+from raft.log import Log
+from raft.messages import HardState, Message, PreVote, Vote, VoteGranted
+from raft.quorum import Configuration
+from raft.settings import Settings
+from tests.node.test_group_actor import ROOMY, Disk
+from tests.support.memory_engine import MemoryEngine
+
+IDS = IdMint()
+A, B, C = (bytes(15) + bytes((number,)) for number in (1, 2, 3))
+
+
+class Wire:
+    """Implements `group_actor.Peers`: keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[Message] = []
+
+    def send(self, messages: list[Message]) -> None:
+        self.said += messages
+
+    def tell(self, node: int, call: PeerCall) -> None:
+        pass
+
+
+class Node:
+    """A host over the memory twin of the store. voters: of every group; founders are not asked for."""
+
+    def __init__(self, node_id: int = 1, voters: tuple[int, ...] = (1,), engine: MemoryEngine | None = None) -> None:
+        self.node_id, self.voters, self.engine = node_id, voters, engine or MemoryEngine()
+        self.wires: dict[int, Wire] = {}
+        self.host = Host(node_id, self._open, Antechamber(at_most_tenants=2, bound=8, mint=IDS.request_id))
+        self.pipeline = Pipeline(
+            self.host, Metrics(0.0), admit_max_bytes=1000, admit_hold_s=1.0, margin_s=0.05, gates=lambda: OPEN,
+            jitter=lambda: 0.5)
+
+    def _open(self, life: int, founding: TenantRow | None) -> GroupActor:
+        assert (founding is None) == (life == CELL_LIFE)
+        machine = Machine(Store(self.engine, life=life))
+        core = Core(
+            node_id=self.node_id, configuration=Configuration(self.voters), log=Log(), hard_state=HardState(0, 0, 0),
+            applied_index=0, settings=Settings(), random=random.Random(1))
+        raft = RaftGroup(life=life, core=core, clock=GroupClock.first_ever(SystemTime()), stamp_of=commands.stamp_of)
+        actor = GroupActor(
+            Group(raft, machine, ROOMY),
+            Applier(machine, reached=passes, count_slow=lambda: None, slow_command_ms=1000, skips={}),
+            Disk(), arm=lambda _at_us: None, count=lambda _tally: None, debt=Debt(), inbox_bound=8)
+        if len(self.voters) > 1:
+            actor.peers = self.wires[life] = Wire()  # type: ignore[assignment]
+        return actor
+
+    async def push(self, tenant: bytes, body: bytes) -> int:
+        """How many were answered."""
+        items = [(b"q", b"Default", body, IDS.uuid7(), b"1", PayloadFlag.JSON, None, None)]
+        raw = await self.pipeline.write(
+            tenant, commands.push(IDS.request_id(), items), timeout_ms=5000, lane=Lane.PUSHES, places=(b"q",))
+        return len(push_results(raw))
+
+    def create(self, *tenants: bytes) -> None:
+        """What another node's leader had group 0 do, applied here."""
+        cell = self.host.cell.group.machine
+        application = cell.begin(index=cell.applied_index + 1, term=1, data=commands.entry(1, [
+            commands.create_tenant(IDS.request_id(), tenant, at_most=9) for tenant in tenants]))
+        while not application.finished:
+            application.apply_next()
+        cell.commit(application)
+        assert self.host.cell.on_tenants is not None
+        self.host.cell.on_tenants(application.step.tenants)
+
+
+@asynccontextmanager
+async def running(node: Node) -> AsyncIterator[Node]:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.host.run)
+        await trio.testing.wait_all_tasks_blocked()
+        yield node
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_tenants_first_write_makes_its_group() -> None:
+    async with running(Node()) as node:
+        assert list(node.host.groups) == [CELL_LIFE]
+        assert await node.push(A, b"1") == 1
+        assert await node.push(B, b"1") == 1
+        assert list(node.host.groups) == [CELL_LIFE, 1, 2]
+        assert await node.push(A, b"2") == 1
+        pending = [node.host.groups[life].group.machine.store.counters().next_partition_id for life in (1, 2)]
+        assert pending == [2, 2]  # one partition each: the same names are apart
+
+
+async def test_calls_that_come_together_find_one_group() -> None:
+    async with running(Node()) as node, trio.open_nursery() as nursery:
+        async def push(body: bytes) -> None:
+            assert await node.push(A, body) == 1
+
+        for number in range(6):
+            nursery.start_soon(push, b"%d" % number)
+    assert list(node.host.groups) == [CELL_LIFE, 1]
+
+
+async def test_groups_are_there_again_at_a_start() -> None:
+    engine = MemoryEngine()
+    async with running(Node(engine=engine)) as node:
+        await node.push(A, b"1")
+        await node.push(B, b"1")
+    again = Node(engine=engine)
+    assert list(again.host.groups) == [CELL_LIFE, 1, 2]
+    assert again.host.sink(B) is again.host.groups[2].inbox
+
+
+async def test_one_node_leads_a_new_group_first_and_stands_without_asking() -> None:
+    """M-70: leaders are spread, and nobody is there whom the first election could disturb."""
+    for node_id, stands in ((1, False), (2, True), (3, False)):
+        async with running(Node(node_id, (1, 2, 3))) as node:
+            node.create(A)  # life 1: the second of three voters
+            await trio.testing.wait_all_tasks_blocked()
+            said = [type(message) for message in node.wires[1].said]
+            assert said == ([Vote, Vote] if stands else [])
+
+
+async def test_who_finds_a_group_that_has_a_past_does_not_stand_at_once() -> None:
+    """After a start the group may have a leader already."""
+    async with running(Node(2, (1, 2, 3))) as node:
+        node.create(A)
+        await trio.testing.wait_all_tasks_blocked()
+        node.host.groups[1].group.raft.core.term = 7
+        asked = len(node.wires[1].said)
+        assert not node.host._begins(node.host.groups[1], 1)
+        assert len(node.wires[1].said) == asked
+
+
+async def test_a_word_for_a_group_that_is_about_to_begin_is_kept() -> None:
+    """M-70: the leader of a new group may be quicker than the entry that makes it known here."""
+    async with running(Node(1, (1, 2, 3))) as node:
+        node.host.hear(1, Heard(2, Vote(2, 1, 1, 0, 0, transfer=False)))
+        node.create(A)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [type(message) for message in node.wires[1].said] == [VoteGranted]
+
+
+async def test_a_word_for_a_group_that_never_begins_is_forgotten(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(Node(1, (1, 2, 3))) as node:
+        node.host.hear(1, Heard(2, PreVote(2, 1, 1, 0, 0)))
+        await trio.sleep(2 * STRANGERS_KEPT_S + 1)
+        assert node.host._strangers_count == 0
+        node.create(A)
+        await trio.testing.wait_all_tasks_blocked()
+        assert node.wires[1].said == []
+
+
+async def test_only_groups_that_are_led_here_are_handed_over() -> None:
+    async with running(Node()) as node:
+        await node.push(A, b"1")
+        leads = {life: actor.group.raft.core.role is Role.LEADER for life, actor in node.host.groups.items()}
+        assert leads == {CELL_LIFE: True, 1: True}
+    async with running(Node(1, (1, 2, 3))) as node:
+        assert not node.host.hand_over(10)

@@ -74,13 +74,16 @@ def begin(machine: Machine, entry: Entry) -> Application:
 
 
 class Applier:
-    """Applies the entries of one group. slow_command_ms: longer ones are logged and counted."""
+    """Applies the entries of one group. slow_command_ms: longer ones are logged and counted.
+
+    skipped: entries stepped over, as QUEEN_RAFT_APPLY_SKIP names them.
+    """
 
     def __init__(
-        self, machine: Machine, *, reached: Reached, count_slow: Callable[[], None], slow_command_ms: int,
+        self, machine: Machine, *, life: int, reached: Reached, count_slow: Callable[[], None], slow_command_ms: int,
         skips: Mapping[int, str],
     ) -> None:
-        self._machine, self._reached, self._count_slow = machine, reached, count_slow
+        self._machine, self._life, self._reached, self._count_slow = machine, life, reached, count_slow
         self._slow_command_s = slow_command_ms / 1000
         self._skips = skips
         self.skipped: list[str] = []
@@ -125,21 +128,23 @@ class Applier:
                 raise
             except Exception as error:  # of this node, not of the entry
                 log.error(
-                    "the store cannot be written: this group does nothing more until a restart",
+                    "the store cannot be written: this group does nothing more until a restart", group=self._life,
                     index=application.index, term=application.term, error=repr(error))
                 raise Poisoned(Poison(application.index, application.term, "", "", repr(error))) from error
 
     def _step_over(self, entry: Entry, error: Exception) -> Application:
         """An entry without effect in place of one that an operator named; else raises Poisoned."""
         digest = hashlib.blake2b(entry.data, digest_size=8).hexdigest()
+        named = f"g{self._life}/{entry.index}:{digest}"
         self._machine.discard()
         if self._skips.get(entry.index) != digest:
             log.error(
-                "entry cannot be applied", index=entry.index, term=entry.term, digest=digest, error=repr(error),
-                skip=f"QUEEN_RAFT_APPLY_SKIP={entry.index}:{digest} on every node steps over it", exc_info=error)
+                "entry cannot be applied", group=self._life, index=entry.index, term=entry.term, digest=digest,
+                error=repr(error),
+                skip=f"QUEEN_RAFT_APPLY_SKIP={named} on every node steps over it", exc_info=error)
             raise Poisoned(Poison(entry.index, entry.term, digest, _command_of(error), repr(error))) from error
-        log.warning("entry stepped over, as an operator asked", index=entry.index, digest=digest, error=repr(error))
-        self.skipped.append(f"{entry.index}:{digest}")
+        log.warning("entry stepped over, as an operator asked", entry=named, error=repr(error))
+        self.skipped.append(named)
         return self._machine.begin(index=entry.index, term=entry.term, data=b"")
 
 

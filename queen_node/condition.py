@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from queen_node import commands
 from queen_node.applier import Poison
@@ -15,12 +15,12 @@ from queen_node.readiness import lag_ms
 
 def condition(
     host: Host, *, stopped: bool, is_damaged: bool, quorum_silent_ms: int | None, limits: ReadyLimits,
-    caught_up_entries: int, skipped: Mapping[int, Sequence[str]],
+    caught_up_entries: int, skipped: Sequence[str],
 ) -> Health:
     """How the node is.
 
     stopped: its disk failed; is_damaged: what is on it has changed; quorum_silent_ms: as of `QuorumWatch`, for group 0;
-    limits: of each group; caught_up_entries: a smaller gap is no lag; skipped: entries stepped over, by group.
+    limits: of each group; caught_up_entries: a smaller gap is no lag; skipped: entries stepped over.
     """
     actors = host.groups.values()
     core = host.cell.group.raft.core
@@ -40,7 +40,7 @@ def condition(
                 _is_behind(actor) or _lags(actor, caught_up_entries, limits.lag_ms) for actor in actors),
             failed=tuple(failed)),
         failure=next(map(_failure_shown, failed.values()), None),
-        skipped=tuple(f"g{life}/{skip}" for life, skips in skipped.items() for skip in skips))
+        skipped=tuple(skipped))
 
 
 def leads(actor: GroupActor) -> bool:

@@ -145,7 +145,7 @@ class Node:
         machine = open_machine(opened, life)
         raft_group = open_group(opened, settings, self._source, life, machine, founding)
         applier = self._appliers[life] = Applier(
-            machine, reached=self._reached, count_slow=self._figures.count_slow,
+            machine, life=life, reached=self._reached, count_slow=self._figures.count_slow,
             slow_command_ms=settings.slow_command_ms, skips=_skips(settings, life))
         actor = GroupActor(
             Group(raft_group, machine, self._group_settings), applier, self._log_writer,
@@ -347,7 +347,7 @@ class Node:
             self.host, stopped=self._failure is not None, is_damaged=bool(self._scrub.damage),
             quorum_silent_ms=self._quorum.silent_ms(trio.current_time()),
             limits=ready_limits(self.settings), caught_up_entries=self.settings.ready_lag_entries,
-            skipped={life: applier.skipped for life, applier in self._appliers.items()})
+            skipped=[skip for applier in self._appliers.values() for skip in applier.skipped])
 
 
 def _crash_point(settings: config.Settings) -> Reached:

@@ -89,7 +89,7 @@ class Parts:
             Group(
                 RaftGroup(life=1, core=core, clock=GroupClock.first_ever(source), stamp_of=commands.stamp_of),
                 machine, ROOMY),
-            Applier(machine, reached=passes, count_slow=lambda: None, slow_command_ms=1000, skips={}),
+            Applier(machine, life=1, reached=passes, count_slow=lambda: None, slow_command_ms=1000, skips={}),
             self.disk, arm=lambda _at_us: None, count=self.tallies.append, debt=Debt(), inbox_bound=4)
         self.pipeline = Pipeline(
             OneInbox(self.actor.inbox), self.metrics, admit_max_bytes=1000, admit_hold_s=1.0, margin_s=0.05,

@@ -77,7 +77,7 @@ class Node:
         raft = RaftGroup(life=life, core=core, clock=GroupClock.first_ever(SystemTime()), stamp_of=commands.stamp_of)
         actor = GroupActor(
             Group(raft, machine, ROOMY),
-            Applier(machine, reached=passes, count_slow=lambda: None, slow_command_ms=1000, skips={}),
+            Applier(machine, life=1, reached=passes, count_slow=lambda: None, slow_command_ms=1000, skips={}),
             Disk(), arm=lambda _at_us: None, count=lambda _tally: None, debt=Debt(), inbox_bound=8)
         if len(self.voters) > 1:
             actor.peers = self.wires[life] = Wire()  # type: ignore[assignment]

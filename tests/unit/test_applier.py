@@ -27,7 +27,7 @@ def entry(index: int, *queues: bytes, unknown: bool = False) -> Entry:
 
 
 def applier(machine: Machine, skips: dict[int, str] | None = None) -> Applier:
-    return Applier(machine, reached=passes, count_slow=lambda: None, slow_command_ms=1000, skips=skips or {})
+    return Applier(machine, life=1, reached=passes, count_slow=lambda: None, slow_command_ms=1000, skips=skips or {})
 
 
 async def test_an_unknown_command_stops_the_group_and_leaves_nothing_of_its_entry() -> None:
@@ -54,7 +54,7 @@ async def test_a_named_entry_is_stepped_over_on_every_node_alike() -> None:
             await applier(machine, {2: "0" * 16}).apply(entry(2, b"b", unknown=True))
         stepping = applier(machine, {2: digest})
         _, results = await stepping.apply(entry(2, b"b", unknown=True))
-        assert results == [] and stepping.skipped == [f"2:{digest}"]
+        assert results == [] and stepping.skipped == [f"g1/2:{digest}"]
         await stepping.apply(entry(3, b"c"))
         assert machine.applied_index == 3 and machine.store.get(QUEUE + b"b") is None
         digests.append(machine.store.meta.digest)

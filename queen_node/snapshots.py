@@ -2,7 +2,8 @@
 
 Plain code: what comes from peers and from groups goes in; words to peers (`outgoing`), events for groups (`events`) and
 the wish for a flush (`begin_flush`) come out; `work` does a step of a millisecond or so and says when the next is due.
-An actor carries out (`snapshot_actor.py`); a simulation drives the same code.
+It is to be called, too, after anything else was. An actor carries out (`snapshot_actor.py`); a simulation drives the
+same code.
 
 An install: rows arrive under a fresh incarnation (ARRIVING); all are here and are flushed (WHOLE), while the group
 serves on; it may be flipped to (DURABLE), and the group is asked (ASKED); one batch flips it (FLIPPING) and is flushed
@@ -107,11 +108,12 @@ class Snapshots:
 
     def __init__(
         self, engine: Engine, incarnations: Incarnations, *, groups: Callable[[int], Group | None],
-        new_id: Callable[[], bytes], now_s: float,
+        new_id: Callable[[], bytes], now_s: float, chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self.outgoing: list[tuple[int, int, bytes]] = []  # (node, life, word); taken by the actor
         self.events: list[tuple[int, SnapshotEvent]] = []  # (life, event); taken by the actor
         self._engine, self._incarnations, self._groups, self._new_id = engine, incarnations, groups, new_id
+        self._chunk_bytes = chunk_bytes
         self._sendings: dict[tuple[int, int], Sending] = {}  # by (life, node)
         self._not_before_s: dict[tuple[int, int], float] = {}  # of those who refused
         self._pace = Pace(now_s)
@@ -132,7 +134,7 @@ class Snapshots:
         if self._not_before_s.get(place, 0.0) > now_s:
             return
         core = group.raft.core
-        seen = view(self._engine, life, self._incarnations.current(life), CHUNK_BYTES)
+        seen = view(self._engine, life, self._incarnations.current(life), self._chunk_bytes)
         if seen is None or not core.begin_snapshot(peer):
             return
         meta = seen.meta
@@ -267,6 +269,11 @@ class Snapshots:
 
     def _say(self, peer: int, life: int, word: SnapshotMessage) -> None:
         self.outgoing.append((peer, life, encode(word)))
+
+    def stage_of(self, life: int) -> Stage | None:
+        """How far an install of that group is; None: there is none."""
+        install = self._installs.get(life)
+        return None if install is None else install.stage
 
     # --- flushing
 

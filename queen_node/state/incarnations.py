@@ -21,7 +21,7 @@ from raft.invariants import must
 ROW_VERSION = 1
 FIRST = 1
 HIGHEST = 0xFFFF  # of two bytes in a key; the numbers come round
-LEFTOVERS_MAX = 4  # of one life; before another one is begun some must be removed
+LEFTOVERS_MAX = 16  # of one life; before another one is begun some must be removed
 POINT_DELETES_MAX = 1000  # rows; more are removed by a range delete (M-5)
 
 

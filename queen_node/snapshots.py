@@ -45,7 +45,7 @@ SENDING_MAX: Final = 2  # of a node at once: each pins a view of the store
 RECEIVING_MAX: Final = 2
 TRY_AGAIN_S: Final = 1.0  # after a refusal, or while too many are under way
 BUSY_PAUSE_S: Final = 0.005  # before a batch that the store refused is tried again (M-4)
-OLD_STATE_KEPT_S: Final = 60.0  # reads in slices go on in it; longer than any of them may take
+OLD_STATE_KEPT_S: Final = 70.0  # reads in slices go on in it; longer than any call may take
 SMALL_REMOVAL_EVERY_S: Final = 0.02
 RANGE_DELETE_EVERY_S: Final = 1.0  # M-5
 

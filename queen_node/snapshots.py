@@ -14,13 +14,14 @@ back. A crash before the flip is flushed may leave the old state or the new one;
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
 from queen_node.broker import Unavailable
+from queen_node.crash_points import Reached, passes
+from queen_node.events import SnapshotEnded, SnapshotEvent, SnapshotFlipped, SnapshotWhole
 from queen_node.group import Group
 from queen_node.state.incarnations import Incarnations
 from queen_node.state.snapshot_rows import MalformedRows, RowsReader, view
@@ -48,33 +49,6 @@ BUSY_PAUSE_S: Final = 0.005  # before a batch that the store refused is tried ag
 OLD_STATE_KEPT_S: Final = 70.0  # reads in slices go on in it; longer than any call may take
 SMALL_REMOVAL_EVERY_S: Final = 0.02
 RANGE_DELETE_EVERY_S: Final = 1.0  # M-5
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotEnded:
-    """For the leader's group: the member installed the snapshot at `index`; 0: it was not sent to its end."""
-
-    peer: int
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotWhole:
-    """For the receiver's group: a state at (index, term) is here and durable. May it be flipped to?"""
-
-    index: int
-    term: int
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotFlipped:
-    """For the receiver's group: its state is this incarnation now, durably."""
-
-    incarnation: int
-    configuration: bytes
-
-
-SnapshotEvent = SnapshotEnded | SnapshotWhole | SnapshotFlipped
 
 
 class Stage(Enum):
@@ -108,12 +82,12 @@ class Snapshots:
 
     def __init__(
         self, engine: Engine, incarnations: Incarnations, *, groups: Callable[[int], Group | None],
-        new_id: Callable[[], bytes], now_s: float, chunk_bytes: int = CHUNK_BYTES,
+        new_id: Callable[[], bytes], now_s: float, chunk_bytes: int = CHUNK_BYTES, reached: Reached = passes,
     ) -> None:
         self.outgoing: list[tuple[int, int, bytes]] = []  # (node, life, word); taken by the actor
         self.events: list[tuple[int, SnapshotEvent]] = []  # (life, event); taken by the actor
         self._engine, self._incarnations, self._groups, self._new_id = engine, incarnations, groups, new_id
-        self._chunk_bytes = chunk_bytes
+        self._chunk_bytes, self._reached = chunk_bytes, reached
         self._sendings: dict[tuple[int, int], Sending] = {}  # by (life, node)
         self._not_before_s: dict[tuple[int, int], float] = {}  # of those who refused
         self._pace = Pace(now_s)
@@ -296,6 +270,7 @@ class Snapshots:
             if stage is Stage.WHOLE:
                 install.stage = Stage.DURABLE
             else:
+                self._reached("snapshot.flip_flushed")
                 install.stage = Stage.RESTORED
                 self.events.append((install.life, SnapshotFlipped(install.incarnation, head.configuration)))
 
@@ -349,6 +324,7 @@ class Snapshots:
                 install.rows = install.reader.read(part)
             self._incarnations.write(install.life, install.incarnation, install.rows)
             install.rows = None
+            self._reached("snapshot.chunk_written")
             self._say(receiving.sender, install.life, receiving.written())
             self._look_if_whole(install)
         except MalformedRows:
@@ -356,9 +332,11 @@ class Snapshots:
 
     def _flip(self, install: Install, now_s: float) -> None:
         old = install.life, self._incarnations.current(install.life)
+        self._reached("snapshot.before_flip")
         self._incarnations.flip(install.life, install.incarnation, install.reader.meta or b"")
         self._old[old] = now_s + OLD_STATE_KEPT_S
         install.stage = Stage.FLIPPED
+        self._reached("snapshot.after_flip")
 
     def _note_told(self, life: int, index: int) -> None:
         self._incarnations.told(life, index)
@@ -369,6 +347,7 @@ class Snapshots:
             self._installed[life] = receiving.transfer, receiving.head.index
             self._say(receiving.sender, life, Installed(*self._installed[life]))
             self._drop(install)
+            self._reached("snapshot.installed")
 
     def _send_some(self, now_s: float) -> float | None:
         """What there is to say of each transfer, and at most one chunk, in turns."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from queen_node.node import LIFE
-from queen_node.snapshots import Install, SnapshotEvent, SnapshotFlipped, Snapshots, Stage, carry_out
+from queen_node.events import SnapshotEvent, SnapshotFlipped
+from queen_node.snapshots import Install, Snapshots, Stage, carry_out
 from raft.snapshot_messages import Refusal, Refused, Wanted, decode
 from tests.simulation.hardware import Hardware
 from tests.simulation.rules import Rules
@@ -33,35 +33,36 @@ class Transfers:
         chunk_bytes: int, rules: Rules,
     ) -> None:
         self._world, self._process, self._hardware, self._rules = world, process, hardware, rules
+        self._life = process.raft.life
         dice = world.dice(f"transfers {process.node_id} {process.number}")
         self.room = new_snapshots(
-            hardware.engine, process.incarnations, groups=lambda life: process.group if life == LIFE else None,
+            hardware.engine, process.incarnations, groups=lambda life: process.group if life == self._life else None,
             new_id=lambda: dice.randbytes(16), now_s=process.now_s, chunk_bytes=chunk_bytes)
         self._works_at_us = 1 << 62
         self._flushing = False
 
     def start(self) -> None:
         """The process begins: what an earlier life left is removed, what its log was told is noted."""
-        flipped = self._process.incarnations.flipped(LIFE)
+        flipped = self._process.incarnations.flipped(self._life)
         if flipped is not None and self._process.began_behind is None:
-            self.room.log_told(LIFE, flipped[0])
+            self.room.log_told(self._life, flipped[0])
         if self._process.incarnations.leftovers():
             self._world.reached("leftovers of a snapshot found at a start")
         self._wake()
 
     def hear(self, word: SnapshotWord) -> None:
         """A word of another node."""
-        self.room.hear(word.sender, LIFE, word.data, self._process.now_s)
+        self.room.hear(word.sender, self._life, word.data, self._process.now_s)
         self._wake()
 
     def send_to(self, peer: int) -> None:
         """A member needs a snapshot."""
-        self.room.send_to(LIFE, peer, self._process.now_s)
+        self.room.send_to(self._life, peer, self._process.now_s)
         self._wake()
 
     def log_told(self, index: int) -> None:
         """The log says on disk that it starts behind this entry."""
-        self.room.log_told(LIFE, index)
+        self.room.log_told(self._life, index)
         self._wake()
 
     def _wake(self, delay_us: int = 0) -> None:
@@ -118,6 +119,6 @@ class Transfers:
 
     def _perhaps_crash(self) -> None:
         planned = self._hardware.in_install
-        if planned is not None and self.room.stage_of(LIFE) is planned[0]:
+        if planned is not None and self.room.stage_of(self._life) is planned[0]:
             self._hardware.in_install = None
             self._world.after(0, planned[1])

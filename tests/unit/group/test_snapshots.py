@@ -8,16 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queen_node.events import SnapshotEnded, SnapshotFlipped, SnapshotWhole
 from queen_node.group import Group
 from queen_node.peer_calls import decode as decode_call
 from queen_node.snapshots import (
     OLD_STATE_KEPT_S,
     RECEIVING_MAX,
     SENDING_MAX,
-    SnapshotEnded,
-    SnapshotFlipped,
     Snapshots,
-    SnapshotWhole,
     carry_out,
 )
 from queen_node.state.incarnations import Incarnations

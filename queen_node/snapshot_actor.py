@@ -91,7 +91,8 @@ class SnapshotActor:
 
     def send_to(self, life: int, peer: int) -> None:
         """A member needs what the log of this node, which leads, no longer holds on disk."""
-        self.room.send_to(life, peer, trio.current_time())
+        if self.room.send_to(life, peer, trio.current_time()):
+            log.info("sending a snapshot", group=life, node=peer)
         self._bell.ring()
 
     def carry_out(self, group: Group, event: SnapshotEvent) -> None:

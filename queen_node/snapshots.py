@@ -99,24 +99,26 @@ class Snapshots:
 
     # --- what groups say
 
-    def send_to(self, life: int, peer: int, now_s: float) -> None:
-        """A member needs what the leader's log on disk no longer holds. Asked again and again while it does."""
+    def send_to(self, life: int, peer: int, now_s: float) -> bool:
+        """A member needs what the leader's log on disk no longer holds. Asked again and again while it does; whether a
+        transfer began."""
         place = life, peer
         group = self._groups(life)
         if group is None or place in self._sendings or len(self._sendings) >= SENDING_MAX:
-            return
+            return False
         if self._not_before_s.get(place, 0.0) > now_s:
-            return
+            return False
         core = group.raft.core
         seen = view(self._engine, life, self._incarnations.current(life), self._chunk_bytes)
         if seen is None or not core.begin_snapshot(peer):
-            return
+            return False
         meta = seen.meta
         head = Head(
             meta.applied_index, meta.applied_term, meta.stamp_us, meta.offset_term, meta.offset_us,
             encode_configuration(core.configuration_at(meta.applied_index)), meta.digest)
         self._not_before_s.pop(place, None)
         self._sendings[place] = Sending(self._new_id(), core.term, head, seen.parts, now_s)
+        return True
 
     def may_flip(self, life: int, *, allowed: bool, commit_index: int, now_s: float) -> None:
         """The group's answer to SnapshotWhole. One that stands for election is asked again."""

@@ -10,8 +10,6 @@ Nothing is flushed here, and nothing waits: what RocksDB keeps at a crash is a p
 
 from __future__ import annotations
 
-from itertools import islice
-
 import msgspec
 
 from queen_node.state.keys import INCARNATIONS, META, after, group_prefix
@@ -22,7 +20,8 @@ ROW_VERSION = 1
 FIRST = 1
 HIGHEST = 0xFFFF  # of two bytes in a key; the numbers come round
 LEFTOVERS_MAX = 16  # of one life; before another one is begun some must be removed
-POINT_DELETES_MAX = 1000  # rows; more are removed by a range delete (M-5)
+POINT_DELETES_MAX = 1000  # rows; as many or more are removed by a range delete (M-5)
+LOOKED_AT_BYTES_MAX = 1 << 20  # of rows, to find whether they are so many
 
 
 class IncarnationRow(msgspec.Struct, array_like=True, frozen=True):
@@ -124,15 +123,25 @@ class Incarnations:
         row = self._row(life)
         must(incarnation in row.leftovers, "removed a state that lives", life=life, incarnation=incarnation)
         prefix = group_prefix(life, incarnation)
-        keys = [key for key, _ in islice(self._engine.iterate(prefix, after(prefix)), POINT_DELETES_MAX)]
-        is_large = len(keys) == POINT_DELETES_MAX
-        if is_large:
+        keys = self._keys_if_few(prefix)
+        if keys is None:
             self._engine.remove_range(prefix, after(prefix))
         elif keys:
             self._engine.write(b"", dict.fromkeys(keys))
         leftovers = tuple(number for number in row.leftovers if number != incarnation)
         self._write(life, msgspec.structs.replace(row, leftovers=leftovers))
-        return is_large
+        return keys is None
+
+    def _keys_if_few(self, prefix: bytes) -> list[bytes] | None:
+        """The keys, unless there are too many, or reading them would hold up the loop."""
+        keys: list[bytes] = []
+        left_bytes = LOOKED_AT_BYTES_MAX
+        for key, value in self._engine.iterate(prefix, after(prefix)):
+            left_bytes -= len(value)
+            if len(keys) == POINT_DELETES_MAX - 1 or left_bytes < 0:
+                return None
+            keys.append(key)
+        return keys
 
     def _row(self, life: int) -> IncarnationRow:
         return self._rows.get(life) or IncarnationRow()

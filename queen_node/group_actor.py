@@ -190,8 +190,8 @@ class GroupActor:
 
     def _take_snapshot(self, event: SnapshotEvent) -> None:
         group = self.group
-        if self.snapshots is None or group.unavailable is not None:
-            return  # stopped: its state stays what it is
+        if self.snapshots is None:
+            return
         self.snapshots.carry_out(group, event)
         if isinstance(event, SnapshotFlipped) and self.on_tenants is not None:
             self.on_tenants(list(tenants(group.machine.store.committed())))

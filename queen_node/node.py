@@ -116,7 +116,8 @@ class Node:
         self._appliers: dict[int, Applier] = {}
         self._peering = self._join_peers() if len(opened.layout.founders) > 1 else None
         self._snapshots = SnapshotActor(
-            opened.engine, opened.incarnations, groups=self._groups, peers=self._peering, reached=self._reached)
+            opened.engine, opened.incarnations, groups=self._groups, peers=self._peering, reached=self._reached,
+            has_room=lambda: not self._keeper.gates.storage_full)
         self.host = Host(settings.node_id, self._open_actor, Antechamber(
             at_most_tenants=settings.max_tenants, bound=settings.command_queue_depth,
             mint=lambda: random.randbytes(16)))

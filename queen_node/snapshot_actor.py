@@ -53,15 +53,16 @@ class SnapshotActor:
 
     def __init__(
         self, engine: Engine, incarnations: Incarnations, *, groups: Callable[[], Mapping[int, GroupOnNode]],
-        peers: SnapshotPeers | None, reached: Reached,
+        peers: SnapshotPeers | None, reached: Reached, has_room: Callable[[], bool],
     ) -> None:
+        """has_room: see `Snapshots`."""
         self._engine, self._groups, self._peers = engine, groups, peers
         self._words: deque[tuple[int, int, bytes]] = deque()
         self._bell, self._flush_bell = Bell(), Bell()
         self._flushing = False
         self.room = Snapshots(
             engine, incarnations, groups=self._group, new_id=lambda: os.urandom(16), now_s=trio.current_time(),
-            reached=reached)
+            reached=reached, has_room=has_room)
 
     async def run(self) -> None:
         """Until cancelled. Raises StoreDamaged for a store that cannot be read, written or flushed."""

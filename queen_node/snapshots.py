@@ -83,11 +83,13 @@ class Snapshots:
     def __init__(
         self, engine: Engine, incarnations: Incarnations, *, groups: Callable[[int], Group | None],
         new_id: Callable[[], bytes], now_s: float, chunk_bytes: int = CHUNK_BYTES, reached: Reached = passes,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
+        """has_room: whether the disk can take a state beside those that it has (CL-127)."""
         self.outgoing: list[tuple[int, int, bytes]] = []  # (node, life, word); taken by the actor
         self.events: list[tuple[int, SnapshotEvent]] = []  # (life, event); taken by the actor
         self._engine, self._incarnations, self._groups, self._new_id = engine, incarnations, groups, new_id
-        self._chunk_bytes, self._reached = chunk_bytes, reached
+        self._chunk_bytes, self._reached, self._has_room = chunk_bytes, reached, has_room
         self._sendings: dict[tuple[int, int], Sending] = {}  # by (life, node)
         self._not_before_s: dict[tuple[int, int], float] = {}  # of those who refused
         self._pace = Pace(now_s)
@@ -170,7 +172,7 @@ class Snapshots:
             return
         if self._tell_again(peer, life, offer.transfer):
             return
-        if group is None or (install is not None and install.stage is not Stage.ARRIVING):
+        if group is None or not _takes(group) or (install is not None and install.stage is not Stage.ARRIVING):
             self._say(peer, life, Refused(offer.transfer, Refusal.BUSY))
             return
         core = group.raft.core
@@ -185,7 +187,8 @@ class Snapshots:
             self._say(peer, life, Refused(offer.transfer, refusal))
 
     def _begin(self, peer: int, life: int, offer: Offer, now_s: float) -> Refusal | None:
-        if len(self._installs) >= RECEIVING_MAX or not self._incarnations.may_begin(life):
+        is_full = len(self._installs) >= RECEIVING_MAX or not self._has_room()
+        if is_full or not self._incarnations.may_begin(life):
             return Refusal.BUSY
         try:
             incarnation = self._incarnations.begin(life)
@@ -292,11 +295,11 @@ class Snapshots:
             for install in list(self._installs.values()):
                 if install.stage is Stage.FLIPPING:
                     self._flip(install, now_s)
+                elif install.stage in (Stage.ARRIVING, Stage.DURABLE) and self._is_in_vain(install, now_s):
+                    self._refuse(install, Refusal.NOT_NEEDED)
                 elif install.stage is Stage.DURABLE:
                     self._ask(install, now_s)
                     waits.append(install.ask_at_s - now_s)
-                elif install.stage is Stage.ARRIVING and self._is_in_vain(install, now_s):
-                    self._refuse(install, Refusal.NOT_NEEDED)
                 elif install.stage is Stage.ARRIVING:
                     self._write_some(install)
                     waits.append(0.0 if install.receiving.next_write() is not None else TRY_AGAIN_S)
@@ -305,10 +308,11 @@ class Snapshots:
         return min((wait for wait in waits if wait >= 0.0), default=None)
 
     def _is_in_vain(self, install: Install, now_s: float) -> bool:
-        """Its sender has surely given it up, or the log has got that far by itself."""
-        group = self._groups(install.life)
-        head = install.receiving.head
-        return install.receiving.is_late(now_s) or group is None or group.raft.core.commit_index >= head.index
+        """Its sender has surely given it up, the log has got that far by itself, or the group does nothing more."""
+        group, receiving = self._groups(install.life), install.receiving
+        if group is None or not _takes(group) or group.raft.core.commit_index >= receiving.head.index:
+            return True
+        return install.stage is Stage.ARRIVING and receiving.is_late(now_s)
 
     def _ask(self, install: Install, now_s: float) -> None:
         if now_s >= install.ask_at_s:
@@ -398,6 +402,11 @@ class Snapshots:
         return pause_s
 
 
+def _takes(group: Group | None) -> bool:
+    """Whether the group can be flipped to another state at all: not one that was stopped."""
+    return group is not None and group.unavailable is None
+
+
 def carry_out(group: Group, event: SnapshotEvent, snapshots: Snapshots, now_s: float) -> None:
     """What a group does when it is told of a snapshot; between two entries, and then a turn of its own follows."""
     core, life = group.raft.core, group.raft.life
@@ -405,7 +414,7 @@ def carry_out(group: Group, event: SnapshotEvent, snapshots: Snapshots, now_s: f
         case SnapshotEnded(peer, index):
             core.end_snapshot(peer, index)
         case SnapshotWhole(index, term):
-            allowed = core.begin_restore(index, term)
+            allowed = _takes(group) and core.begin_restore(index, term)
             snapshots.may_flip(life, allowed=allowed, commit_index=core.commit_index, now_s=now_s)
         case SnapshotFlipped(incarnation, configuration):
             _restore(group, incarnation, configuration)

@@ -16,6 +16,7 @@ from queen_node.snapshots import (
     RECEIVING_MAX,
     SENDING_MAX,
     Snapshots,
+    Stage,
     carry_out,
 )
 from queen_node.state.incarnations import Incarnations
@@ -390,3 +391,30 @@ def test_any_order_of_loss_doubling_and_restart_ends_in_the_same_state(seed: int
     assert side.incarnations.leftovers() == []
     lives = {key[:7] for key, _ in side.engine.iterate(b"\x01", b"\x02")}
     assert lives == {side.member.group.machine.store._prefix}
+
+
+def test_a_group_that_was_stopped_holds_no_place(three: Snapped) -> None:
+    """README 22: it is not flipped any more, and others are not kept from it."""
+    three.leave_behind(3)
+    side = three.sides[3]
+    three.step()
+    while three.wire:
+        three.carry()
+    assert side.room.stage_of(LIFE) is Stage.ARRIVING
+    side.member.group.stop("retry")
+    three.step()
+    assert side.room.stage_of(LIFE) is None
+    three.run(seconds=5.0)
+    assert side.events == []
+    assert side.incarnations.current(LIFE) == 1
+
+
+def test_a_full_disk_takes_no_second_state(three: Snapped) -> None:
+    """CL-127: it frees nothing until the first one is removed."""
+    side = three.sides[3]
+    side.room._has_room = lambda: False
+    three.leave_behind(3)
+    three.run(seconds=5.0)
+    assert not agreed(three)
+    side.room._has_room = lambda: True
+    three.run(lambda: agreed(three))

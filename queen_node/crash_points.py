@@ -22,6 +22,14 @@ CRASH_POINTS = (
     "wal.before_release",
 )
 
+SNAPSHOT_POINTS = (  # of a member that takes one
+    "snapshot.chunk_written",
+    "snapshot.before_flip",
+    "snapshot.after_flip",
+    "snapshot.flip_flushed",
+    "snapshot.installed",
+)
+
 Reached = Callable[[str], None]
 
 
@@ -37,8 +45,9 @@ def crash_at(wanted: str) -> Reached:
     if not wanted:
         return passes
     name, _, times = wanted.partition(":")
-    if name not in CRASH_POINTS:
-        raise ValueError(f"no crash point is called {name!r}; there are {', '.join(CRASH_POINTS)}")
+    if name not in CRASH_POINTS + SNAPSHOT_POINTS:
+        there_are = ", ".join(CRASH_POINTS + SNAPSHOT_POINTS)
+        raise ValueError(f"no crash point is called {name!r}; there are {there_are}")
     left = int(times or "1")
 
     def reached(point: str) -> None:

@@ -83,8 +83,33 @@ class Alarm:
     """The time that the group asked to be told of has come."""
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotEnded:
+    """For the leader's group: the member installed the snapshot at `index`; 0: it was not sent to its end."""
+
+    peer: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotWhole:
+    """For the receiver's group: a state at (index, term) is here and durable. May it be flipped to?"""
+
+    index: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFlipped:
+    """For the receiver's group: its state is this incarnation now, durably."""
+
+    incarnation: int
+    configuration: bytes
+
+
+SnapshotEvent = SnapshotEnded | SnapshotWhole | SnapshotFlipped
 DUE, ALARM, LET_POPS_GO, TICK = Due(), Alarm(), LetPopsGo(), Tick()
 Event = (
     tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Heard | HeardClock | Tick | Due | Alarm
-    | LetPopsGo | HandOver | Campaign
+    | LetPopsGo | HandOver | Campaign | SnapshotEvent
 )

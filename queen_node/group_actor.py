@@ -25,6 +25,10 @@ from queen_node.events import (
     HeardClock,
     LetPopsGo,
     Pop,
+    SnapshotEnded,
+    SnapshotEvent,
+    SnapshotFlipped,
+    SnapshotWhole,
     Tick,
     Withdraw,
     Written,
@@ -34,7 +38,7 @@ from queen_node.inbox import Inbox
 from queen_node.peer_calls import PeerCall
 from queen_node.queries import Reader
 from queen_node.state.step import Tally
-from queen_node.state.tenants import Tenant
+from queen_node.state.tenants import Tenant, tenants
 from raft.group import LogWrite
 from raft.invariants import must
 from raft.messages import Entry, Message
@@ -61,6 +65,18 @@ class Peers(Protocol):
 
     def tell(self, node: int, call: PeerCall) -> None:
         """About a call."""
+        ...
+
+
+class SnapshotsOfNode(Protocol):
+    """What the node does about snapshots, as a group sees it. Nothing here waits."""
+
+    def carry_out(self, group: Group, event: SnapshotEvent) -> None:
+        """What the event asks of the group, between two of its entries."""
+        ...
+
+    def log_told(self, life: int, index: int) -> None:
+        """The group's log says on disk that it starts behind this entry."""
         ...
 
 
@@ -99,6 +115,7 @@ class GroupActor:
         self.replay_until = group.raft.core.log.last_index  # the tail of the log as the disk has it
         self._applier, self._log_sink, self._arm, self._count = applier, log_sink, arm, count
         self.peers: Peers = Alone()  # who has others sets this before `run`
+        self.snapshots: SnapshotsOfNode | None = None  # who has others sets this before `run`
         self.on_tenants: Callable[[Sequence[Tenant]], None] | None = None  # of group 0: tenants that got a group
         self._supply = supply or _nobody_is_behind
         self._armed_us: int | None = -1
@@ -138,6 +155,8 @@ class GroupActor:
                 group.submit(pending, lane)
             case Written(write):
                 group.raft.written(write)
+                if write.group_write.restart_after is not None and self.snapshots is not None:
+                    self.snapshots.log_told(group.raft.life, write.group_write.restart_after)
             case Pop(pop):
                 group.pop(pop, now_us)
             case Heard(node, said):
@@ -166,6 +185,16 @@ class GroupActor:
                 group.hand_back(lease_id)
             case Alarm():
                 group.give_up_late_calls(trio.current_time(), now_us)
+            case SnapshotEnded() | SnapshotWhole() | SnapshotFlipped():
+                self._take_snapshot(event)
+
+    def _take_snapshot(self, event: SnapshotEvent) -> None:
+        group = self.group
+        if self.snapshots is None:
+            return
+        self.snapshots.carry_out(group, event)
+        if isinstance(event, SnapshotFlipped) and self.on_tenants is not None:
+            self.on_tenants(list(tenants(group.machine.store.committed())))
 
     async def _turn(self, nursery: trio.Nursery) -> None:
         """All that can be done without another event, and what other nodes must hear of it, also where it ends here."""

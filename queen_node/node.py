@@ -38,11 +38,12 @@ from queen_node.keeper import Keeper
 from queen_node.layout import CannotStart
 from queen_node.metrics import Metrics
 from queen_node.observability import LoopWatch
-from queen_node.opening import open_data, open_group, open_machine
+from queen_node.opening import open_data, open_group, open_machine, untold_flip
 from queen_node.peering import NODE_FRAME_EVERY_S, GroupPeers, Peering, Report
 from queen_node.pipeline import Pipeline
 from queen_node.readiness import QuorumWatch
 from queen_node.scrub import Pace, Scrub
+from queen_node.snapshot_actor import SnapshotActor
 from queen_node.state.rocks import StoreDamaged
 from queen_node.state.rows import TenantRow
 from queen_node.timer_wheel import TimerWheel, run_wheel
@@ -116,8 +117,10 @@ class Node:
         self._debt = Debt()
         self._group_settings = group_settings(settings)
         self._appliers: dict[int, Applier] = {}
-        self._lost: set[tuple[int, int]] = set()  # groups and their members that only a snapshot could help; told once
         self._peering = self._join_peers() if len(opened.layout.founders) > 1 else None
+        self._snapshots = SnapshotActor(
+            opened.engine, opened.incarnations, groups=self._groups, peers=self._peering, reached=self._reached,
+            has_room=lambda: not self._keeper.gates.storage_full)
         self.host = Host(settings.node_id, self._open_actor, Antechamber(
             at_most_tenants=settings.max_tenants, bound=settings.command_queue_depth,
             mint=lambda: random.randbytes(16)))
@@ -151,9 +154,16 @@ class Node:
             Group(raft_group, machine, self._group_settings), applier, self._log_writer,
             arm=partial(self._wheel.arm, life), count=self._figures.count, debt=self._debt,
             inbox_bound=settings.command_queue_depth, supply=partial(self._supply, raft_group))
+        actor.snapshots = self._snapshots
         if peering is not None:
             actor.peers = GroupPeers(peering, life)
+        flipped = opened.incarnations.flipped(life)
+        if flipped is not None and untold_flip(opened, life) is None:
+            self._snapshots.log_told(life, flipped[0])
         return actor
+
+    def _groups(self) -> Mapping[int, GroupActor]:
+        return self.host.groups
 
     def _join_peers(self) -> Peering:
         """What connects this node with the others of its cluster. Raises CannotStart."""
@@ -182,8 +192,10 @@ class Node:
                     actors.start_soon(self.host.run)
                     actors.start_soon(self._turn_wheel)
                     actors.start_soon(self._keep)
+                    actors.start_soon(self._give_and_take_snapshots)
                     actors.start_soon(LoopWatch(self.metrics).run)
                     if self._peering is not None:
+                        self._peering.on_snapshot = self._snapshots.hear
                         await self._listen_to_peers(self._peering, actors)
                     await self._serve(doors, port, task_status)
                     if self._peering is not None:
@@ -271,13 +283,9 @@ class Node:
                 await trio.sleep(HAND_OVER_STEP_S)
 
     def _supply(self, group: RaftGroup, node: int, index: int) -> None:
-        """Send a member what it needs and this node has only on disk."""
-        named = group.life, node
-        if not supply(group, self._log_writer.wal, node, index) and named not in self._lost:
-            self._lost.add(named)
-            log.error(
-                "a member is further behind than this node's log reaches: it must be replaced", node=node,
-                group=group.life)
+        """Send a member what it needs and this node has only on disk: as entries, or as a snapshot."""
+        if not supply(group, self._log_writer.wal, node, index):
+            self._snapshots.send_to(group.life, node)
 
     async def _write_log(self) -> None:
         try:
@@ -290,6 +298,12 @@ class Node:
             await self._keeper.run()
         except* StoreDamaged as errors:
             self._stop_work("the store cannot be flushed", errors.exceptions[0])
+
+    async def _give_and_take_snapshots(self) -> None:
+        try:
+            await self._snapshots.run()
+        except* StoreDamaged as errors:
+            self._stop_work("the store cannot take a snapshot", errors.exceptions[0])
 
     async def _make_durable(self) -> None:
         """The last flush. One that fails costs only time: the log, which is still whole, is replayed."""

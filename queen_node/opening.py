@@ -11,6 +11,7 @@ import structlog
 from queen_node import commands, config
 from queen_node.layout import CannotStart, Layout, Places, open_layout
 from queen_node.peers import cluster_id, parse_peers
+from queen_node.state.incarnations import Incarnations, UnknownRow
 from queen_node.state.machine import Machine
 from queen_node.state.rocks import RocksEngine, StoreDamaged
 from queen_node.state.rows import TenantRow
@@ -25,6 +26,7 @@ from raft.log import Log
 from raft.messages import Entry, HardState
 from raft.quorum import Configuration
 from raft.settings import Settings as RaftSettings
+from raft.snapshot_start import log_was_told, start_behind_flip
 from raft.wal import Damaged, Recovered, Wal
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -43,6 +45,7 @@ class Opened:
     recovered: Recovered
     disk: FileDisk
     engine: RocksEngine
+    incarnations: Incarnations
     is_new: bool  # nothing was here before
     layout: Layout
 
@@ -62,19 +65,22 @@ def open_data(settings: config.Settings) -> Opened:
             places.log, disk, segment_bytes=settings.segment_bytes, identity=bytes.fromhex(layout.directory_id),
             must_exist=not is_new)
         engine = RocksEngine(places.store)
+        incarnations = Incarnations(engine)
     except (Damaged, StoreDamaged) as error:
         raise CannotStart(str(error)) from error
+    except UnknownRow as error:
+        raise CannotStart(f"{places.store}: {error}") from error
     except OSError as error:
         raise CannotStart(f"{error.filename or places.directory}: {error.strerror}") from error
     if recovered.torn is not None:
         log.info("torn tail of the log cut", tail=str(recovered.torn))
-    return Opened(places, wal, recovered, disk, engine, is_new, layout)
+    return Opened(places, wal, recovered, disk, engine, incarnations, is_new, layout)
 
 
 def open_machine(opened: Opened, life: int) -> Machine:
     """A group's state. Raises CannotStart when it does not go with the log."""
     try:
-        machine = Machine(Store(opened.engine, life=life))
+        machine = Machine(Store(opened.engine, life=life, incarnation=opened.incarnations.current(life)))
     except StoreDamaged as error:
         raise CannotStart(str(error)) from error
     _check_agreement(opened, life, machine)
@@ -82,7 +88,13 @@ def open_machine(opened: Opened, life: int) -> Machine:
 
 
 def _check_agreement(opened: Opened, life: int, machine: Machine) -> None:
-    """Log and store must be of one history: the store is never ahead of the log, nor behind its beginning (M-3)."""
+    """Log and store must be of one history: the store is never ahead of the log, nor behind its beginning (M-3).
+
+    Unless it was flipped to a snapshot just there, and the log was not told yet (M-61).
+    """
+    flipped = untold_flip(opened, life)
+    if flipped is not None and flipped[0] == machine.applied_index:
+        return
     places, applied_index = opened.places, machine.applied_index
     group = opened.recovered.groups.get(life)
     first_index, last_index = (group.first_index, group.last_index) if group is not None else (1, 0)
@@ -96,21 +108,34 @@ def _check_agreement(opened: Opened, life: int, machine: Machine) -> None:
             f"{first_index}: the store is older than its log or empty; replace this node")
 
 
+def untold_flip(opened: Opened, life: int) -> tuple[int, int] | None:
+    """The entry (index, term) of a flip to a snapshot that the group's log does not know of; None: there is none."""
+    flipped = opened.incarnations.flipped(life)
+    if flipped is None or log_was_told(opened.recovered.groups.get(life), *flipped):
+        return None
+    return flipped
+
+
 def open_group(
     opened: Opened, settings: config.Settings, source: TimeSource, life: int, machine: Machine,
     founding: TenantRow | None = None,
 ) -> RaftGroup:
     """A group's Raft as the disk has it. founding: the row of its tenant; None: it is group 0."""
     group, meta = opened.recovered.groups.get(life), machine.store.meta
-    if group is not None:
+    flipped = untold_flip(opened, life)
+    if flipped is not None:
+        log_tail, hard_state = start_behind_flip(group, *flipped)
+    elif group is not None:
         tail = _tail(opened.wal, life, meta.applied_index, group.last_index)
-        log_tail = Log.restore((meta.applied_index, meta.applied_term), tail)
-        hard_state = group.hard_state
+        log_tail, hard_state = Log.restore((meta.applied_index, meta.applied_term), tail), group.hard_state
+    else:
+        log_tail, hard_state = Log(), HardState()
+    if group is not None:
         estimate = estimate_after_restart(group.clock_us, group.clock_offset_us, group.reading, read_clocks(source))
         clock = GroupClock(source, estimate, meta.stamp_us)
     else:
-        log_tail, hard_state = Log(), HardState(0, 0, 0)
         clock = GroupClock.first_ever(source) if founding is None else GroupClock.born(source, founding.created_at_us)
+    clock.see_stamp(meta.stamp_us)
     configured = meta.configuration or (founding.configuration if founding is not None else b"")
     core = Core(
         node_id=settings.node_id,

@@ -22,7 +22,7 @@ from raft import messages
 from raft.clock import TimeSource
 from raft.messages import Append, Message, NodeId
 from raft.peer_connection import PeerFigures
-from raft.peer_frames import Call, CallFrame, Frame, Hello, NodeFrame, RaftFrame
+from raft.peer_frames import Call, CallFrame, Frame, Hello, NodeFrame, RaftFrame, SnapshotFrame
 from raft.peer_outbox import CONTROL_MESSAGE_MAX_BYTES
 from raft.peer_socket import PeerFault
 from raft.transport import Peer, Transport
@@ -91,6 +91,7 @@ class Peering:
         self._transport.set_peers(self._peers)
         self._large_until_s: dict[NodeId, float] = {}
         self._ended = trio.Event()
+        self.on_snapshot: Callable[[int, int, bytes], None] | None = None  # (node, life, word); set before `run`
 
     async def run(self, host: Ears, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Until `close`. Starts when it listens. host: who hears what comes. Raises OSError."""
@@ -124,6 +125,10 @@ class Peering:
         """What a group says of a call."""
         self._transport.send_call(node, Call(life, peer_calls.encode(call)))
 
+    def send_snapshot(self, peer: int, life: int, word: bytes) -> None:
+        """See `snapshot_actor.SnapshotPeers`."""
+        self._transport.send_snapshot(peer, life, word)
+
     def _goes_by_bulk(self, peer: NodeId, size: int) -> bool:
         now_s = trio.current_time()
         if size > CONTROL_MESSAGE_MAX_BYTES:
@@ -141,6 +146,9 @@ class Peering:
             case CallFrame(calls):
                 for call in calls:
                     self._hear(peer, call.life, call.data, peer_calls.decode)
+            case SnapshotFrame(life, word):
+                if self.on_snapshot is not None:
+                    self.on_snapshot(peer, life, word)
             case NodeFrame():
                 self._host.tell_all(HeardClock(peer, frame.boottime_us))
                 self._hear_report(peer, Report(frame.disk_used_percent, frame.quorum_silent_ms))

@@ -242,6 +242,10 @@ class Core(Member):
         """
         return self._leadership is not None and self._leadership.begin_snapshot(peer)
 
+    def takes_snapshot(self, peer: int) -> bool:
+        """Whether `begin_snapshot` of that member holds: no acceptance has shown yet that it got further."""
+        return self._leadership is not None and self._leadership.takes_snapshot(peer)
+
     def end_snapshot(self, peer: int, installed_index: int = 0) -> None:
         """The member says that it installed the snapshot at this index; 0: it was not sent to its end."""
         if self._leadership is not None:

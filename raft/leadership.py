@@ -247,6 +247,11 @@ class Leadership:
         progress.begin_snapshot()
         return True
 
+    def takes_snapshot(self, peer: int) -> bool:
+        """Whether the member is sent one."""
+        progress = self.progress.get(peer)
+        return progress is not None and progress.mode is Mode.SNAPSHOT
+
     def end_snapshot(self, peer: int, installed_index: int) -> None:
         """The member installed it, or not (0). If it needs more than memory holds it is named again."""
         progress = self.progress.get(peer)

@@ -269,9 +269,12 @@ class Wal:
         """Entries up to through_index are needed no longer by this group. Their segments go with a later batch, once
         they are not kept for laggards either.
 
-        Not recorded by itself: after a restart the group may have them again.
+        Not recorded by itself: after a restart the group may have them again. A group whose state came in a snapshot
+        before its first record has none.
         """
-        self._kept.release(self._known(life), through_index)
+        group = self._groups.get(life)
+        if group is not None:
+            self._kept.release(group, through_index)
 
     def keep_for_laggards(self, budget_bytes: int) -> None:
         """Of what is released keep so much for members elsewhere that lag; nothing unless this was called (M-10)."""

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import struct
 
+FORMAT_VERSION = 1  # first byte of every key of a group
+NODE_ROWS = b"\x00"  # first byte of the keys that belong to the node and to no group
+INCARNATIONS = NODE_ROWS + b"\x01"  # life, u32 -> IncarnationRow (incarnations.py)
+
 META = b"\x01"  # -> Meta: applied index, term, digest, last stamp
 COUNTERS = b"\x02"  # -> CountersRow
 OUTCOMES = b"\x03"  # log index -> stamp (us), request ids of that entry (outcomes.py)
@@ -44,6 +48,11 @@ _TWO_U64 = struct.Struct(">QQ")
 
 u64 = _U64.pack
 two_u64 = _TWO_U64.pack
+
+
+def group_prefix(life: int, incarnation: int) -> bytes:
+    """What stands before every key of a group (M-1). incarnation: which copy of its state (M-61)."""
+    return bytes((FORMAT_VERSION,)) + life.to_bytes(4, "big") + incarnation.to_bytes(2, "big")
 
 
 def read_u64(value: bytes) -> int:

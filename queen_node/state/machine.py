@@ -114,6 +114,11 @@ class Machine:
         """Index of the last entry whose batch was written."""
         return self.store.meta.applied_index
 
+    def reopen(self, incarnation: int) -> None:
+        """The group's state is another one now (M-61): as if opened anew."""
+        self.store.reopen(incarnation)
+        self.outcomes.forget_memory()
+
     def begin(self, *, index: int, term: int, data: bytes) -> Application:
         """Decode an entry. A blank one (no data) has no commands. Raises UnknownEntry."""
         if not data:

@@ -139,8 +139,17 @@ class RocksEngine:
                 delete(prefix + key)
             else:
                 put(prefix + key, value)
+        self._write(rocks_batch)
+
+    def remove_range(self, start: bytes, end: bytes) -> None:
+        """Delete a range with one tombstone. Raises as `write` does."""
+        rocks_batch = WriteBatch(raw_mode=True)
+        rocks_batch.delete_range(start, end)
+        self._write(rocks_batch)
+
+    def _write(self, batch: WriteBatch) -> None:
         try:
-            self._database.write(rocks_batch, self._write_options)
+            self._database.write(batch, self._write_options)
         except Exception as error:  # rocksdict raises bare Exception for everything
             if _STALL in str(error):
                 raise StoreBusy(str(error)) from error

@@ -15,12 +15,11 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from queen_node.state.keys import COUNTERS, META
+from queen_node.state.keys import COUNTERS, META, group_prefix
 from queen_node.state.known_ids import KnownIds
 from queen_node.state.rows import CountersRow, Row
 from raft.invariants import broken, must
 
-FORMAT_VERSION = 1
 YOUNG_BYTES = 8 << 20  # of messages kept in memory: reading them back was a third of push, pop and ack
 YOUNG_OVERHEAD_BYTES = 150  # of a row in memory beside its value: key, two objects, a place in the map
 CACHED_ROWS_MAX = 20_000  # decoded rows kept between entries, a few MB; 10^6 open partitions must not stay in memory
@@ -60,6 +59,10 @@ class Engine(Rows, Protocol):
         """Apply all of `batch` (None deletes), its keys behind `prefix`, or nothing. Raises StoreBusy, never blocks."""
         ...
 
+    def remove_range(self, start: bytes, end: bytes) -> None:
+        """Delete all pairs with start <= key < end in one step. Raises StoreBusy. At most one a second a node (M-5)."""
+        ...
+
     def flush(self) -> None:
         """Make durable all that was written before the call. Blocks: call it in a thread (M-2)."""
         ...
@@ -89,8 +92,14 @@ class Store:
     """
 
     def __init__(self, engine: Engine, *, life: int, incarnation: int = 1) -> None:
-        self.engine = engine
-        self._prefix = bytes((FORMAT_VERSION,)) + life.to_bytes(4, "big") + incarnation.to_bytes(2, "big")
+        self.engine, self.life = engine, life
+        self.reopen(incarnation)
+
+    def reopen(self, incarnation: int) -> None:
+        """From now on these are the group's rows (M-61): nothing in memory is left of what stood in others."""
+        engine = self.engine
+        self.incarnation = incarnation
+        self._prefix = group_prefix(self.life, incarnation)
         self._batch: dict[bytes, bytes | None] = {}
         self._changed_rows: dict[bytes, Row] = {}
         self._rows: dict[bytes, Row | None] = {}  # None: known to be absent

@@ -23,7 +23,7 @@ from queen_node.crash_points import passes
 from queen_node.debt import Debt
 from queen_node.disk_gate import OPEN
 from queen_node.errors import Refused
-from queen_node.events import DUE, HandBack, Heard
+from queen_node.events import DUE, HandBack, Heard, SnapshotEvent, SnapshotFlipped
 from queen_node.group import Group
 from queen_node.group_actor import GroupActor
 from queen_node.ids import IdMint
@@ -36,6 +36,7 @@ from queen_node.state.machine import Machine
 from queen_node.state.messages import message_key
 from queen_node.state.step import Tally
 from queen_node.state.store import Store, StoreBusy
+from queen_node.state.tenants import Tenant
 from raft.clock import GroupClock, SystemTime
 from raft.core import Core
 from raft.group import RaftGroup
@@ -354,3 +355,32 @@ async def test_a_read_beside_writes_sees_what_was_answered_before_it() -> None:
             peek = query(Query.TIMER_PEEK, b"q", key)
             status, body = read_result(await parts.pipeline.read(TENANT, peek, timeout_ms=5000))
             assert status == 200 and b'"found":true' in body
+
+
+class CellFlipped:
+    """Stands for the node's snapshots: a flip brings a tenant."""
+
+    def carry_out(self, group: Group, event: SnapshotEvent) -> None:
+        machine = group.machine
+        machine.apply_entry(
+            index=machine.applied_index + 1, term=1,
+            data=commands.entry(1, [commands.create_tenant(bytes(16), TENANT, at_most=5)]))
+
+    def log_told(self, life: int, index: int) -> None:
+        raise AssertionError("nothing was restarted")
+
+
+async def test_tenants_that_came_with_a_state_get_their_groups() -> None:
+    """M-61, M-70: no entry that makes them is ever applied here."""
+    async with running() as parts:
+        appeared: list[Tenant] = []
+        told = trio.Event()
+
+        def hear(tenants: Sequence[Tenant]) -> None:
+            appeared.extend(tenants)
+            told.set()
+
+        parts.actor.on_tenants, parts.actor.snapshots = hear, CellFlipped()
+        parts.actor.inbox.put(SnapshotFlipped(2, b""))
+        await told.wait()
+        assert [tenant.tenant for tenant in appeared] == [TENANT]

@@ -10,6 +10,7 @@ import msgspec
 
 from queen_node.commands import Kind
 from queen_node.group import Group
+from queen_node.snapshots import Install, Snapshots, Stage
 from queen_node.state.keys import META, TIMER
 from queen_node.state.machine import Answer, Application, Machine
 from queen_node.state.store import Meta, Store
@@ -147,6 +148,32 @@ class DigestsInOrderOfWriting(Store):
         self._batch, self._batch_order, self._batch_ordered = {}, [], 0
 
 
+class FlipsUnflushed(Snapshots):
+    """M-61: the log is told that it starts behind a state that is not flushed."""
+
+    def _flip(self, install: Install, now_s: float) -> None:
+        super()._flip(install, now_s)
+        self.flushed([(install, install.stage)])
+
+
+class FlipsToHalf(Snapshots):
+    """CL-112: a state is flipped to when its first rows are there."""
+
+    def _look_if_whole(self, install: Install) -> None:
+        if install.stage is Stage.ARRIVING and install.reader.meta is not None:
+            install.stage = Stage.WHOLE
+
+
+class RemembersAcrossTheFlip(Machine):
+    """M-61: rows that were read before the flip are still believed after it."""
+
+    def reopen(self, incarnation: int) -> None:
+        store = self.store
+        kept = dict(store._rows), dict(store._young), dict(store.positions), self.outcomes._kept
+        super().reopen(incarnation)
+        store._rows, store._young, store.positions, self.outcomes._kept = kept
+
+
 BUGS: dict[str, Parts] = {
     "a vote is forgotten across a crash": Parts(read_hard_state=_without_vote),
     "an acceptance leaves before the fsync": Parts(new_raft_group=PromisesEarly),
@@ -161,4 +188,7 @@ BUGS: dict[str, Parts] = {
     "a follower's estimate rests on its wall clock": Parts(new_clock=EstimatesByTheWallClock),
     "a rebooted machine's guess counts as knowledge": Parts(new_clock=BelievesTheWallAfterReboot),
     "the digest depends on the order of writing": Parts(new_store=DigestsInOrderOfWriting),
+    "a log is told of a flip before it is flushed": Parts(new_snapshots=FlipsUnflushed),
+    "half of a snapshot is flipped to": Parts(new_snapshots=FlipsToHalf),
+    "memory outlives the state that it is of": Parts(new_machine=RemembersAcrossTheFlip),
 }

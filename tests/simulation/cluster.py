@@ -16,6 +16,7 @@ from tests.simulation.process import Called, NodeFrame, Parts, Process
 from tests.simulation.rules import Rules
 from tests.simulation.shape import Shape
 from tests.simulation.slots import CallSlot, Result, numbers
+from tests.simulation.transfers import SnapshotWord
 from tests.simulation.world import Broken, World
 
 CLIENT_WIRE_US: Final = (50, 500)
@@ -76,8 +77,7 @@ class Cluster:
         try:
             node.process = Process(
                 self.world, self.shape, node.hardware, node_id, node.starts, self.rules, self._parts,
-                send=lambda peer, message: self.network.send(node_id, peer, message),
-                everywhere_durable=self.everywhere_durable)
+                send=lambda peer, message: self.network.send(node_id, peer, message))
         except Damaged as error:
             if not node.hardware.is_damaged:
                 raise Broken("CL-124, only damage is refused", f"node {node_id}: {error}") from error
@@ -103,18 +103,13 @@ class Cluster:
         if not node.refuses_to_start:
             node.why_down = why
 
-    def everywhere_durable(self) -> int:
-        """Up to where every node's store is flushed. Snapshots will serve those that are behind; until then nobody
-        may be."""
-        return min(node.process.durable_index if node.process else 0 for node in self.nodes.values())
-
     # --- messages and calls
 
     def _deliver(self, node_id: int, message: Any) -> None:
         process = self.nodes[node_id].live
         if process is None:
             return
-        body = message if isinstance(message, NodeFrame | Called) else msgspec.msgpack.encode(message)
+        body = message if isinstance(message, NodeFrame | Called | SnapshotWord) else msgspec.msgpack.encode(message)
         self.world.trace(body if isinstance(body, bytes) else repr(body).encode())
         process.run(process.hear, message)
 

@@ -1,13 +1,15 @@
 """What is put upon a cluster, drawn from the seed: which fault, on whom, for how long. Each ends by itself.
 
-A row of `MENU` is a kind of fault; membership changes, wiped disks and slow snapshot receivers will be rows of it.
+A row of `MENU` is a kind of fault; membership changes and wiped disks will be rows of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from queen_node.snapshots import Stage
 from tests.simulation.cluster import Cluster
 from tests.simulation.process import Process
 from tests.simulation.world import MS, SECOND, World
@@ -105,6 +107,24 @@ class Faults:
                 self._later(self._cluster.start, node_id)
 
         hardware.while_writing = cut
+
+    def _crash_in_install(self) -> None:
+        """The next install of a snapshot is cut short, wherever it is, at a stage that is drawn."""
+        stages = [*Stage, Stage.FLIPPED, Stage.RESTORED, Stage.RESTORED]
+        stage, power = self._dice.choice(stages), self._dice.random() < 0.5
+        nodes = self._cluster.nodes
+
+        def crash(node_id: int) -> None:
+            if self._stopped:
+                return
+            for node in nodes.values():
+                node.hardware.in_install = None
+            self._world.fault("crash in an install", f"node {node_id} {'cut' if power else 'killed'} when {stage.name}")
+            (self._cluster.cut_power if power else self._cluster.kill)(node_id)
+            self._later(self._cluster.start, node_id)
+
+        for node_id, node in nodes.items():
+            node.hardware.in_install = stage, partial(crash, node_id)
 
     def _pause(self) -> None:
         process = self._live(self._victim())
@@ -208,6 +228,7 @@ MENU: Final[dict[Callable[[Faults], None], float]] = {
     Faults._kill: 3,
     Faults._power: 2,
     Faults._power_while_writing: 3,
+    Faults._crash_in_install: 3,
     Faults._pause: 2,
     Faults._transfer: 1.5,
     Faults._partition: 4,

@@ -11,6 +11,7 @@ from random import Random
 from typing import Final
 
 from queen_node.ids import IdMint
+from queen_node.snapshots import Stage
 from tests.simulation.world import EPOCH_US, MS, SECOND, World
 from tests.support.fake_disk import FakeDisk
 from tests.support.memory_engine import MemoryEngine
@@ -47,7 +48,8 @@ class Clocks:
 
 class Hardware:
     """One machine. slow: factor on every fsync. stuck_until_us: none ends before. fails_next: the next one fails.
-    while_writing: called once, in the middle of the next fsync.
+    while_writing: called once, in the middle of the next fsync. in_install: what is called once, and at which stage of
+    the next install of a snapshot.
 
     safe_bytes: of each log file, the bytes that a later synced record names as synced: a bad record there is damage
     and not a torn tail (M-12). promised: what the process told its group to be on this disk, for `rules`.
@@ -63,6 +65,7 @@ class Hardware:
         self.stuck_until_us = 0
         self.fails_next = False
         self.while_writing: Callable[[], None] | None = None
+        self.in_install: tuple[Stage, Callable[[], None]] | None = None
         self.is_damaged = False
         self.safe_bytes: dict[str, int] = {}
         self._world, self._fsync_us = world, fsync_us

@@ -1,7 +1,7 @@
 """One life of a node's process: the real group, machine, clock and log, driven as `GroupActor` drives them under trio.
 
-What starts and ends it, and what holds its events back while it is paused, stands in `node`. Transport and snapshots
-have no place here yet: messages go as objects, and no process forgets entries that another one may still need.
+What starts and ends it, and what holds its events back while it is paused, stands in `node`; what it gives and takes of
+snapshots in `transfers`. Transport has no place here: messages go as objects.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from queen_node.group import Group
 from queen_node.group_actor import LATE_CALLS_EVERY_S
 from queen_node.parked_pops import WaitingPop
 from queen_node.peer_calls import PeerCall
+from queen_node.snapshots import Snapshots
+from queen_node.state.incarnations import Incarnations
 from queen_node.state.machine import Machine
 from queen_node.state.store import Store
 from queen_node.timer_wheel import TimerWheel
@@ -32,16 +34,17 @@ from raft import laggards
 from raft.clock import GroupClock, estimate_after_restart, read_clocks
 from raft.core import Core, Role
 from raft.group import LogWrite, RaftGroup
-from raft.invariants import must
 from raft.log import Log
 from raft.messages import Entry, HardState, Message
 from raft.quorum import Configuration
+from raft.snapshot_start import log_was_told, start_behind_flip
 from raft.wal import RecoveredGroup, Wal
 from tests.simulation.hardware import Hardware
 from tests.simulation.log_hand import LogHand
 from tests.simulation.rules import Rules
 from tests.simulation.shape import Shape
 from tests.simulation.slots import CallSlot
+from tests.simulation.transfers import SnapshotWord, Transfers
 from tests.simulation.world import MS, SECOND, Broken, World
 
 LIFE: Final = 1  # of the one tenant whose group is simulated
@@ -83,21 +86,24 @@ class Parts:
     new_clock: type[GroupClock] = GroupClock
     new_machine: Callable[[Store], Machine] = Machine
     new_store: Callable[..., Store] = Store
+    new_snapshots: Callable[..., Snapshots] = Snapshots
     read_hard_state: Callable[[HardState], HardState] = lambda hard_state: hard_state
 
 
 class Process:
-    """send: puts a message on the network. everywhere_durable: up to where every node's store is flushed."""
+    """send: puts a message on the network. began_behind: the entry (index, term) of a flip that the log did not know of
+    when the process began.
+    """
 
     def __init__(
         self, world: World, shape: Shape, hardware: Hardware, node_id: int, number: int, rules: Rules, parts: Parts, *,
-        send: Callable[[int, Any], None], everywhere_durable: Callable[[], int],
+        send: Callable[[int, Any], None],
     ) -> None:
         """Boot from what the disk holds. Raises Damaged."""
         self.node_id, self.number, self.alive, self.stopped = node_id, number, True, False
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None  # None: not paused
         self._world, self._shape, self._hardware, self._rules = world, shape, hardware, rules
-        self._send, self._everywhere_durable = send, everywhere_durable
+        self._send = send
         self.ids = hardware.mint()
         self.calls: set[CallSlot] = set()
         wal, recovered = Wal.open(
@@ -105,11 +111,16 @@ class Process:
             must_exist=number > 1)
         if recovered.torn is not None:
             world.reached("torn tail cut")
-        self.machine = parts.new_machine(parts.new_store(hardware.engine, life=LIFE))
+        wal.keep_for_laggards(shape.log_budget_bytes)
+        self.incarnations = Incarnations(hardware.engine)
+        self.began_behind: tuple[int, int] | None = None
+        self.machine = parts.new_machine(
+            parts.new_store(hardware.engine, life=LIFE, incarnation=self.incarnations.current(LIFE)))
         self.durable_index = self.machine.applied_index
         self.raft = self._open_group(wal, recovered.groups.get(LIFE), parts)
         self.core = self.raft.core
         self.group = parts.new_group(self.raft, self.machine, shape.group)
+        self.transfers = Transfers(world, self, parts.new_snapshots, hardware, shape.chunk_bytes, rules)
         self.wheel: TimerWheel[int] = TimerWheel(tick_us=shape.wheel_us, now_us=hardware.clocks.boottime_us())
         self._armed_us: int | None = -1
         self._wheel_turns_at_us = self._alarm_at_us = 1 << 62
@@ -117,6 +128,7 @@ class Process:
         self._log = LogHand(world, hardware, wal, written=self._written, failed=self.stop, later=self.later)
         self.later(shape.tick_us, self._tick, 0)
         self.later(shape.flush_every_us, self._flush)
+        self.transfers.start()
         self.turn()
 
     def _open_group(self, wal: Wal, group: RecoveredGroup | None, parts: Parts) -> RaftGroup:
@@ -132,6 +144,12 @@ class Process:
                 group.clock_us, group.clock_offset_us, group.reading, read_clocks(clocks))
             clock = parts.new_clock(clocks, estimate, meta.stamp_us)
             self._world.reached("clock guessed across a reboot" if estimate.is_weak else "clock kept over a restart")
+        flipped = self.incarnations.flipped(LIFE)
+        if flipped is not None and not log_was_told(group, *flipped):
+            self._world.reached("crash between a flip and the log's word of it")
+            self.began_behind = flipped
+            log, hard_state = start_behind_flip(group, *flipped)
+            clock.see_stamp(meta.stamp_us)
         core = parts.new_core(
             node_id=self.node_id, configuration=Configuration(shape.node_ids), log=log, hard_state=hard_state,
             applied_index=meta.applied_index, settings=shape.raft,
@@ -184,11 +202,14 @@ class Process:
 
     # --- what comes in
 
-    def hear(self, message: Message | NodeFrame | Called) -> None:
+    def hear(self, message: Message | NodeFrame | Called | SnapshotWord) -> None:
         """A message of another node."""
         self.group.now_s = self.now_s
         if isinstance(message, NodeFrame):
             self.raft.hear_boottime(*message)
+            return
+        if isinstance(message, SnapshotWord):
+            self.transfers.hear(message)
             return
         if isinstance(message, Called):
             self.group.hear(message.sender, message.call, self.raft.clock.now_us())
@@ -276,8 +297,10 @@ class Process:
             for message in pumped.send:
                 self.send(message)
             for peer, next_index in pumped.left_behind:
-                must(laggards.supply(raft, self._log.wal, peer, next_index), "the log is not kept for all", peer=peer)
-                self._world.reached("laggard served from the disk")
+                if laggards.supply(raft, self._log.wal, peer, next_index):
+                    self._world.reached("laggard served from the disk")
+                else:
+                    self.transfers.send_to(peer)
             for request, index in pumped.reads:
                 group.read_confirmed(request, index)
             for entry in pumped.to_apply:
@@ -296,10 +319,16 @@ class Process:
         self._rules.sends(self, message)
         self._send(message.receiver, message)
 
+    def tell_snapshot(self, peer: int, word: SnapshotWord) -> None:
+        """A word about a snapshot leaves."""
+        self._send(peer, word)
+
     def _written(self, batch: Sequence[LogWrite]) -> None:
         for write in batch:
             self._rules.written(self, write)
             self.raft.written(write)
+            if write.group_write.restart_after is not None:
+                self.transfers.log_told(write.group_write.restart_after)
         self.turn()
 
     def _apply(self, entry: Entry) -> None:
@@ -347,14 +376,12 @@ class Process:
     def _flush(self) -> None:
         self._hardware.engine.flush()
         self.durable_index = self.machine.applied_index
-        leadership = self.core._leadership
-        # A leader may not know yet what a follower holds; it must reach back to what it knows.
-        known = [progress.match_index for progress in leadership.progress.values()] if leadership else []
-        through_index = min([self._everywhere_durable(), *known])
-        if through_index >= self.core.log.first_index:
-            self._world.reached("log released")
-            self._log.wal.release(LIFE, through_index)
-            self.core.log.forget_through(through_index)
+        wal = self._log.wal
+        if self._rules.disks.hard_state(self.node_id).term:  # else the log has no record of the group
+            previous_index, _ = wal.span(LIFE)
+            wal.release(LIFE, self.durable_index)
+            if wal.span(LIFE)[0] > previous_index:
+                self._world.reached("log released")
         self.later(self._shape.flush_every_us, self._flush)
 
     def _set_alarm(self, now_us: int) -> None:
@@ -404,8 +431,6 @@ class Process:
             self.group.due()
             self.turn()
         self._turn_wheel_later()
-
-
 
 
 def _entries(wal: Wal, group: RecoveredGroup) -> list[Entry]:

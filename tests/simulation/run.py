@@ -65,7 +65,8 @@ class Simulation:
 
     def __init__(self, seed: int, parts: Parts | None = None, *, length_s: float | None = None) -> None:
         self.world = World(seed)
-        self.shape: Shape = draw_shape(self.world.dice("shape"), length_s=length_s)
+        self.shape: Shape = draw_shape(
+            self.world.dice("shape"), self.world.dice("snapshots"), length_s=length_s)
         self.cluster = Cluster(self.world, self.shape, parts or Parts())
         self.ground = Ground(self.world, self.shape)
         self._faults = Faults(self.world, self.cluster, self.shape.trouble)

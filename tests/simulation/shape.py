@@ -20,7 +20,8 @@ KEEP_IDS_S = 900
 class Shape:
     """Times in µs of virtual time, rates in calls a second.
 
-    trouble: how often faults come, 1 being the usual. fsync_us, wire_us: the usual range of one.
+    trouble: how often faults come, 1 being the usual. fsync_us, wire_us: the usual range of one. log_budget_bytes: of
+    log that a node keeps for members that lag; chunk_bytes: of a snapshot's.
     """
 
     node_ids: tuple[int, ...]
@@ -40,10 +41,13 @@ class Shape:
     partitions: int
     trouble: float
     drift_ppm: tuple[int, ...]
+    log_budget_bytes: int
+    chunk_bytes: int
 
 
-def draw_shape(dice: Random, *, length_s: float | None = None) -> Shape:
-    """A run. length_s: for how long faults come; None: drawn, short."""
+def draw_shape(dice: Random, more_dice: Random, *, length_s: float | None = None) -> Shape:
+    """A run. length_s: for how long faults come; None: drawn, short. more_dice: for what came to be drawn later."""
+    kept_bytes, kept_for_followers_bytes = more_dice.choice(((0, 0), (0, 500), (2000, 10_000), (2000, 1 << 20)))
     node_ids = dice.choice(((1, 2, 3),) * 7 + ((1, 2, 3, 4, 5),))
     election_ticks = dice.choice((5, 10))
     raft = Settings(
@@ -51,6 +55,7 @@ def draw_shape(dice: Random, *, length_s: float | None = None) -> Shape:
         quorum_ticks=election_ticks * dice.choice((1, 2)),
         max_append_bytes=dice.choice((200, 4096, 65536)), max_inflight_bytes=dice.choice((300, 65536, 1 << 20)),
         max_apply_bytes=dice.choice((1, 1 << 20)), pre_vote=dice.random() < 0.8,
+        kept_bytes=kept_bytes, kept_for_followers_bytes=kept_for_followers_bytes,
     )
     group = GroupSettings(
         batch_max_commands=dice.choice((1, 3, 256)), batch_max_bytes=dice.choice((500, 1 << 20)), firing=True,
@@ -64,11 +69,13 @@ def draw_shape(dice: Random, *, length_s: float | None = None) -> Shape:
     return Shape(
         node_ids=node_ids, raft=raft, group=group, tick_us=dice.choice((50, 100)) * MS,
         wheel_us=dice.choice((20, 50)) * MS, segment_bytes=dice.choice((4096, 16384, 65536)),
-        flush_every_us=dice.choice((SECOND // 5, 2 * SECOND, 60 * SECOND)),
+        flush_every_us=min(
+            dice.choice((SECOND // 5, 2 * SECOND, 60 * SECOND)), more_dice.choice((SECOND // 5, 60 * SECOND))),
         fsync_us=fsync_us, wire_us=(100, dice.choice((300, 3 * MS, 20 * MS))),
         length_us=round((dice.uniform(2.0, 7.0) if length_s is None else length_s) * SECOND),
         clients=dice.choice((2, 4, 6)), think_us=dice.choice((30, 100, 200)) * MS,
         delay_ms_max=dice.choice((300, 1500)), lease_s_max=dice.choice((1, 2)), partitions=dice.choice((1, 3)),
         trouble=dice.choice((0.0, 0.5, 1.0, 1.0, 2.0)),
         drift_ppm=tuple(centre_ppm + dice.choice((-1, 1, 0)) * CLOCK_SPREAD_PPM for _ in node_ids),
+        log_budget_bytes=more_dice.choice((1, 1, 5000, 50_000)), chunk_bytes=more_dice.choice((200, 2000, 65536)),
     )

@@ -48,6 +48,9 @@ class MemoryEngine:
             for key in added:
                 insort(order, key)
 
+    def remove_range(self, start: bytes, end: bytes) -> None:
+        self.write(b"", dict.fromkeys(key for key, _ in self._pairs(start, end)))
+
     def flush(self) -> None:
         self._durable, self.unflushed = dict(self._rows), []
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PURE_RAFT = (
     "changes", "configurations", "core", "group", "handlers", "leadership", "log", "member", "membership", "messages",
     "peer_frames", "peer_handshake", "peer_outbox", "progress", "promises", "quorum", "reads", "ready", "settings",
-    "versioned",
+    "snapshot", "snapshot_messages", "versioned",
 )
 # What could tell two nodes, or two runs, apart: clocks, randomness, the machine, the loop.
 IMPURE = {

@@ -68,6 +68,11 @@ class Rules:
         self._agreement.applied(process, entry)
         self._clock.applied(entry.index, stamp_us)
 
+    def restored(self, process: Process) -> None:
+        """A process's state is that of a snapshot, durably; its log may not know yet."""
+        self.disks.restored(process)
+        self._agreement.restored(process)
+
     def serves_read(self, process: Process, committed_before: int) -> None:
         """A read is about to be served from the process's state."""
         self.committed.serves_read(process, committed_before)

@@ -21,6 +21,13 @@ class Agreement:
         self._disks = disks
         self._applied: dict[int, tuple[Entry, bytes]] = {}
 
+    def restored(self, process: Process) -> None:
+        """M-61, M-81: a snapshot is the state that others had at that entry."""
+        meta = process.machine.store.meta
+        known = self._applied.get(meta.applied_index)
+        if known is None or (known[0].term, known[1]) != (meta.applied_term, meta.digest):
+            raise Broken("G-D7, equal digests", f"node {process.node_id} installed another state {meta.applied_index}")
+
     def applied(self, process: Process, entry: Entry) -> None:
         node_id, digest = process.node_id, process.machine.store.meta.digest
         first_entry, first_digest = self._applied.setdefault(entry.index, (entry, digest))

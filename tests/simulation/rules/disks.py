@@ -13,27 +13,41 @@ if TYPE_CHECKING:
 
 
 class _Disk:
-    """terms: of the entries that are surely there (place 0: index 1). under_way: handed over, not reported.
-    reached: where the log ended, at its longest, in writes of each term.
+    """terms: of the entries that are surely there (place 0: index 1; 0 for what a snapshot stands for). under_way:
+    handed over, not reported. reached: where the log ended, at its longest, in writes of each term. restored_index: a
+    flushed snapshot stands for all up to here.
     """
 
     def __init__(self) -> None:
         self.terms: list[int] = []
+        self.restored_index = 0
         self.reached: dict[int, int] = {}
         self.hard_state = HardState()
         self.under_way: list[GroupWrite] = []
 
     def take(self, write: GroupWrite) -> None:
         self.hard_state = write.hard_state
+        if write.restart_after is not None:
+            self.start_behind(write.restart_after)
         if write.entries:
             del self.terms[write.entries[0].index - 1 :]
             self.terms += [entry.term for entry in write.entries]
         term = write.hard_state.term
         self.reached[term] = max(len(self.terms), self.reached.get(term, 0))
 
+    def start_behind(self, index: int) -> None:
+        """The log is forgotten and goes on there: a snapshot stands for what was before."""
+        self.terms = [0] * index
+        self.restored_index = max(self.restored_index, index)
+
     def is_found(self, first_index: int, found: list[int], term: int, voted_for: int) -> bool:
         same_vote = (self.hard_state.term, self.hard_state.voted_for) == (term, voted_for)
         return same_vote and len(self.terms) >= first_index - 1 and self.terms[first_index - 1 :] == found
+
+    def is_left_by(self, flipped: tuple[int, int], term: int, voted_for: int) -> bool:
+        """Whether a log that did not know of the flip can have looked so: the term of a snapshot may be news to it."""
+        same_vote = (self.hard_state.term, self.hard_state.voted_for) == (term, voted_for)
+        return same_vote or (self.hard_state.term < term == flipped[1] and voted_for == 0)
 
 
 class Disks:
@@ -45,11 +59,13 @@ class Disks:
 
     def holds(self, node_id: int, index: int, term: int) -> bool:
         """Whether the node's disk surely has the entry."""
-        return self.reaches(node_id, index) and self._of(node_id).terms[index - 1] == term
+        disk = self._of(node_id)
+        return index <= disk.restored_index or (self.reaches(node_id, index) and disk.terms[index - 1] == term)
 
     def reaches(self, node_id: int, index: int) -> bool:
         """Whether the node's disk surely has a log up to there."""
-        return 0 < index <= len(self._of(node_id).terms)
+        disk = self._of(node_id)
+        return 0 < index <= max(len(disk.terms), disk.restored_index)
 
     def reached_in_term(self, node_id: int, term: int, index: int) -> bool:
         """Whether the disk had a log up to there when it was last written in `term`; a later term may have cut it."""
@@ -69,13 +85,22 @@ class Disks:
             self._world.reached("entries on disk replaced")
         disk.take(write)
 
+    def restored(self, process: Process) -> None:
+        """The process's store holds, flushed, what a snapshot stands for."""
+        disk = self._of(process.node_id)
+        disk.restored_index = max(disk.restored_index, process.machine.applied_index)
+
     def booted(self, process: Process) -> None:
         """A new process finds what the last one was told of, and after it the first few of what was under way."""
         core, log, disk = process.core, process.core.log, self._of(process.node_id)
         found = [log.term_at(index) for index in range(log.first_index, log.last_index + 1)]
         told = f"{disk.hard_state} and {len(disk.terms)} entries"
         under_way, disk.under_way = disk.under_way, []
-        while not disk.is_found(log.first_index, found, core.term, core.voted_for):
+        behind = process.began_behind
+        while not (
+            disk.is_found(log.first_index, found, core.term, core.voted_for) if behind is None
+            else disk.is_left_by(behind, core.term, core.voted_for)
+        ):
             if not under_way:
                 raise Broken(
                     "G-D1, what was written survives",
@@ -83,6 +108,11 @@ class Disks:
                     f"{log.last_index} entries of terms {sorted(set(found))}")
             disk.take(under_way.pop(0))
             self._world.reached("a write nobody was told of survived")
+        if behind is not None:
+            disk.start_behind(behind[0])
+        elif disk.restored_index > process.machine.applied_index:
+            raise Broken("CL-112, an installed snapshot survives",
+                         f"node {process.node_id} installed {disk.restored_index}, has {process.machine.applied_index}")
         if core.applied_index > log.last_index:
             raise Broken("M-3", f"node {process.node_id} holds state {core.applied_index}, log {log.last_index}")
 

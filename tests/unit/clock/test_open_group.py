@@ -8,6 +8,7 @@ from typing import cast
 from queen_node import commands, config
 from queen_node.layout import LAYOUT_VERSION, Layout, Places
 from queen_node.opening import Opened, open_group
+from queen_node.state.incarnations import Incarnations
 from queen_node.state.machine import Machine
 from queen_node.state.rocks import RocksEngine
 from queen_node.state.store import Store
@@ -28,9 +29,11 @@ LIFE = 1
 def found(disk: FakeDisk, clocks: HandClock) -> RaftGroup:
     """The group as a new process finds it, with a store that has nothing of it."""
     wal, recovered = Wal.open(DIRECTORY, disk.copy())
-    machine = Machine(Store(MemoryEngine(), life=LIFE))
+    engine = MemoryEngine()
+    machine = Machine(Store(engine, life=LIFE))
     opened = Opened(
-        Places(DIRECTORY), wal, recovered, cast(FileDisk, disk), cast(RocksEngine, None), is_new=False,
+        Places(DIRECTORY), wal, recovered, cast(FileDisk, disk), cast(RocksEngine, None), Incarnations(engine),
+        is_new=False,
         layout=Layout(LAYOUT_VERSION, 1, "00" * 16, (1,), "cell"))
     return open_group(opened, config.load({}), clocks, LIFE, machine)
 

@@ -62,6 +62,7 @@ class Rig:
     """A group between a disk that writes when it is told and a network that is a list of messages.
 
     entries: how many commands each applied entry had, oldest first; copies: how often each request stood in one.
+    left_behind: members that need what is not in memory; restarts: behind which entries the log was begun anew.
     """
 
     def __init__(self, group: Group) -> None:
@@ -70,6 +71,8 @@ class Rig:
         self.entries: list[int] = []
         self.copies: dict[bytes, int] = {}
         self.disk_works = True
+        self.left_behind: list[int] = []
+        self.restarts: list[int] = []
 
     def work(self) -> list[Message]:
         """Until nothing more follows, as the actor does; writes reach the disk while `disk_works`. What is to be sent.
@@ -87,8 +90,12 @@ class Rig:
             self.writes.extend(pumped.writes)
             for request, index in pumped.reads:
                 group.read_confirmed(request, index)
+            self.left_behind += [peer for peer, _ in pumped.left_behind]
             while self.writes and self.disk_works:
-                raft.written(self.writes.popleft())
+                write = self.writes.popleft()
+                raft.written(write)
+                if write.group_write.restart_after is not None:
+                    self.restarts.append(write.group_write.restart_after)
             for entry in pumped.to_apply:
                 self._apply(entry)
 

@@ -22,7 +22,7 @@ BATCHES = st.dictionaries(KEYS, st.none() | st.binary(max_size=6), max_size=8)
 STEPS = st.lists(
     st.tuples(st.just("write"), BATCHES)
     | st.tuples(st.just("get"), KEYS)
-    | st.tuples(st.sampled_from(["up", "down"]), st.tuples(KEYS, KEYS))
+    | st.tuples(st.sampled_from(["up", "down", "remove"]), st.tuples(KEYS, KEYS))
     | st.tuples(st.sampled_from(["flush", "reopen"]), st.none()),
     max_size=25,
 )
@@ -49,6 +49,11 @@ def test_the_twin_is_equal_to_rocksdb(steps: list[tuple[str, object]]) -> None:
                 assert isinstance(argument, tuple)
                 low, high = sorted(argument)
                 assert walk(rocks, step, low, high) == walk(twin, step, low, high)
+            elif step == "remove":
+                assert isinstance(argument, tuple)
+                low, high = sorted(argument)
+                rocks.remove_range(low, high)
+                twin.remove_range(low, high)
             elif step == "flush":
                 rocks.flush()
                 twin.flush()

@@ -123,9 +123,10 @@ def test_a_state_that_is_ahead_of_the_log_releases_what_there_is() -> None:
 
 def test_a_group_that_is_not_known_has_no_span() -> None:
     wal, _ = open_wal(FakeDisk(), SEGMENT_BYTES)
-    for ask in (lambda: wal.span(1), lambda: wal.release(1, 1), lambda: wal.term_at(1, 0)):
+    for ask in (lambda: wal.span(1), lambda: wal.term_at(1, 0)):
         with pytest.raises(InvariantBroken, match="does not know"):
             ask()
+    wal.release(1, 1)  # its state came in a snapshot, before its first record
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(0, 6)), max_size=40), st.integers(1, 12))

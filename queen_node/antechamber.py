@@ -2,7 +2,8 @@
 
 A write has the group made: group 0 is told, and when its entry applies here the calls go on to the new group, in their
 order (M-70). Reads and pops make nothing: group 0's leader confirms that there is no such tenant, and they are answered
-as from an empty state (README 27); a pop that may wait does, in case the tenant appears.
+as from an empty state (README 27); a pop that may wait does, in case the tenant appears, and is confirmed at its
+deadline.
 
 Plain code: what goes to group 0 waits in `outgoing`; nothing awaits.
 """
@@ -17,7 +18,7 @@ import msgspec
 from queen_node import commands, queries
 from queen_node.answers import NOTHING
 from queen_node.broker import Lane, Unavailable
-from queen_node.calls import Pending, PendingRead
+from queen_node.calls import POP_PATIENCE_S, Pending, PendingRead
 from queen_node.events import Event, HandBack, LetPopsGo, Pop, Withdraw
 from queen_node.slots import ResultSlot
 from queen_node.state.store import NOTHING_STORED, CommittedStore
@@ -61,6 +62,7 @@ class Antechamber:
         self._at_most_tenants, self._bound, self._mint = at_most_tenants, bound, mint
         self._waiting: dict[bytes, dict[int, Waiting]] = {}
         self._creating: set[bytes] = set()
+        self._asked: set[int] = set()  # numbers of those about whom group 0 was asked: its word will come
         self._count = 0
         self._last_number = 0
 
@@ -106,6 +108,7 @@ class Antechamber:
         self._creating.discard(tenant)
         waiting = self._waiting.pop(tenant, {})
         self._count -= len(waiting)
+        self._asked.difference_update(waiting)
         return list(waiting.values())
 
     def take_outgoing(self) -> list[Event]:
@@ -122,12 +125,17 @@ class Antechamber:
                     event.pop.slot.answer(NOTHING)
 
     def give_up(self, now_s: float) -> None:
-        """Answer those whose deadline has passed: nothing was done for them."""
+        """Refuse writes whose deadline has passed: nothing was done for them. Of a pop that may still be answered empty
+        group 0's leader is asked now: nobody else could say that there is nothing (PA-7)."""
         for tenant, waiting in list(self._waiting.items()):
             for number, event in list(waiting.items()):
-                if _give_up_at_s(event) <= now_s:
+                if _give_up_at_s(event) > now_s:
+                    continue
+                if not isinstance(event, Pop):
                     self._remove(_Place(tenant, number))
-                    _slot_of(event).answer(NOTHING if isinstance(event, Pop) else Unavailable("no_leader"))
+                    _slot_of(event).answer(Unavailable("no_leader"))
+                elif number not in self._asked:
+                    self._confirm(_Place(tenant, number), event.pop.answer_by_s + POP_PATIENCE_S)
 
     def stop(self) -> None:
         """The node does nothing more: answer everyone."""
@@ -159,6 +167,7 @@ class Antechamber:
                 event[1].slot.answer(refusal)
 
     def _confirm(self, place: _Place, give_up_at_s: float) -> None:
+        self._asked.add(place.number)
         slot = _Asked(lambda result: self._confirmed(place, result))
         self.outgoing.append(PendingRead(queries.query(queries.Query.NOTHING), slot, give_up_at_s=give_up_at_s))
 
@@ -186,6 +195,7 @@ class Antechamber:
     def _remove(self, place: _Place) -> None:
         waiting = self._waiting[place.tenant]
         del waiting[place.number]
+        self._asked.discard(place.number)
         self._count -= 1
         if not waiting:
             del self._waiting[place.tenant]

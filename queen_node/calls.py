@@ -18,7 +18,7 @@ RESEND_S = 0.5  # after so long without a sign of it a call is sent again: frame
 RESEND_POP_S = 5.0  # the same for a pop, which may wait long: its leader's end or a lost connection show earlier
 LEADERLESS_MAX_S = 8.0  # CL-140
 GONE_KEPT_S = 60.0  # how late the claim of a pop may apply that was given up, and then be handed back
-POP_PATIENCE_S = 1.0  # beyond its deadline, for the word of a leader elsewhere that there was nothing
+POP_PATIENCE_S = 1.0  # beyond its deadline, for a leader's word, with its majority's, that there was nothing (PA-7)
 
 
 class Pending:

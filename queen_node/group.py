@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from queen_node import commands
 from queen_node.answers import NOTHING, pack
 from queen_node.broker import Lane, Unavailable
-from queen_node.calls import Calls, NobodyWaits, Pending, PendingRead
+from queen_node.calls import POP_PATIENCE_S, Calls, NobodyWaits, Pending, PendingRead
 from queen_node.commands import Kind
 from queen_node.draft import RIDERS_MAX, Draft, Waiting
 from queen_node.guests import Guest, Guests, pop_of
@@ -288,8 +288,8 @@ class Group:
     def tell_the_time(self, now_s: float, now_us: int) -> None:
         """Answer those whose time is over, try those for whom time itself made something deliverable."""
         self.now_s = now_s
-        for pop in self.pops.take_expired(now_s):
-            self._nothing(pop)
+        for pop in self.pops.take_expired(now_s):  # empty only if a majority still takes us for the leader (PA-7)
+            self.reads.add(PendingRead(b"", pop.slot, give_up_at_s=pop.answer_by_s + POP_PATIENCE_S, pop=pop))
         for queue, reader in self.pops.take_chances(now_us):
             if not self.pops.count(queue, reader):
                 continue  # served or gone before its time came: an alarm for nobody would ring for ever
@@ -304,7 +304,8 @@ class Group:
         """Answer calls whose deadline has passed; send those again that a leader elsewhere may not have heard of."""
         self.now_s = now_s
         self.calls.give_up(now_s, self._leaderless_since_s)
-        self.reads.give_up(now_s)
+        for pop in self.reads.give_up(now_s):
+            self.guests.pops.pop(pop.request_id, None)
         if self._leader_elsewhere:
             for call in list(self.calls.silent(now_s)):
                 if isinstance(call, Pending):
@@ -486,7 +487,7 @@ class Group:
         for read in self.reads.take_servable(self.machine.applied_index):
             if read.pop is None:
                 servable.append(read)
-            elif self._look(read.pop.queue, read.pop.reader, now_us) is True:
+            elif not read.pop.waits and self._look(read.pop.queue, read.pop.reader, now_us) is True:
                 self._enqueue((read.pop,))
             else:
                 self._nothing(read.pop)

@@ -140,6 +140,7 @@ class Host:
             await trio.sleep(LATE_CALLS_EVERY_S)
             now_s = trio.current_time()
             self.antechamber.give_up(now_s)
+            self._ask_cell()
             self._forget_strangers(now_s)
             if not len(self.antechamber) and not self._strangers:
                 self._waits = trio.Event()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from queen_node.broker import Unavailable
 from queen_node.calls import RESEND_S, PendingRead
+from queen_node.parked_pops import WaitingPop
 from queen_node.slots import ResultSlot
 
 
@@ -51,10 +52,11 @@ class Reads:
         return numbers
 
     def ask_again(self) -> None:
-        """Whoever was asked leads no longer. Guests ask by themselves."""
-        unasked = {number: read for number, read in self._unasked.items() if read is not None}
-        self._unasked = {**self._asked, **unasked}
+        """Whoever was asked leads no longer. Guests ask by themselves, pops go to the next leader as pops."""
+        waiting = {**self._asked, **self._unasked}
+        self._unasked = {number: read for number, read in waiting.items() if read is not None and read.pop is None}
         self._asked = {}
+        self._confirmed = [row for row in self._confirmed if row[1].pop is None]
 
     def ask_silent_again(self, now_s: float) -> None:
         """Those that a leader elsewhere has not answered: a frame may be lost."""
@@ -77,13 +79,17 @@ class Reads:
             self._confirmed = [row for row in self._confirmed if row[0] > applied_index]
         return servable
 
-    def give_up(self, now_s: float) -> None:
-        """Refuse those whose deadline has passed: a read changes nothing."""
+    def give_up(self, now_s: float) -> list[WaitingPop]:
+        """Refuse those whose deadline has passed: a read changes nothing. The pops among them."""
+        pops = []
         for reads in (self._unasked, self._asked):
             for number, read in list(reads.items()):
                 if read is not None and read.give_up_at_s <= now_s:
                     del reads[number]
                     read.slot.answer(Unavailable("no_leader"))
+                    if read.pop is not None:
+                        pops.append(read.pop)
+        return pops
 
     def take_all(self) -> list[ResultSlot]:
         """Whoever waits."""

@@ -142,13 +142,31 @@ def test_a_pop_that_tries_once_is_confirmed_and_finds_nothing() -> None:
     assert waiter.result == NOTHING
 
 
-def test_a_poll_waits_for_its_tenant_and_is_let_go_at_its_deadline() -> None:
+@pytest.mark.parametrize(("said", "result"), [(b"", NOTHING), (Unavailable("no_leader"), "no_leader")])
+def test_a_poll_waits_for_its_tenant_and_is_judged_at_its_deadline(said: bytes | Unavailable, result: object) -> None:
+    """PA-6, PA-7: empty only where group 0's leader, with its majority, knows no such tenant."""
     scene = Scene()
     (first, _), (second, pop) = scene.pop(waits=True, answer_by_s=1.0), scene.pop(waits=True, answer_by_s=2.0)
     assert scene.room.take_outgoing() == []
     scene.room.give_up(1.0)
-    assert (first.result, second.result) == (NOTHING, None)
+    question = scene.asked()
+    assert isinstance(question, PendingRead) and question.give_up_at_s == 2.0
+    scene.room.give_up(1.5)
+    assert scene.room.take_outgoing() == [], "it was asked twice"
+    assert (first.result, second.result) == (None, None)
+    question.slot.answer(said)
+    assert (first.result, second.result) == (result, None)
     assert scene.room.take(A) == [Pop(pop)]
+
+
+def test_a_poll_goes_on_to_the_group_that_appeared_while_it_was_judged() -> None:
+    scene = Scene()
+    waiter, pop = scene.pop(waits=True, answer_by_s=1.0)
+    scene.room.give_up(1.0)
+    question = scene.asked()
+    assert scene.room.take(A) == [Pop(pop)]
+    question.slot.answer(b"")
+    assert waiter.result is None
 
 
 def test_a_client_that_leaves_takes_its_poll_along() -> None:

@@ -180,6 +180,39 @@ def test_an_empty_pop_is_answered_on_the_node_that_took_it() -> None:
     assert not three.members[2].group.calls and not three.members[1].group.guests.pops
 
 
+def test_a_poll_is_not_answered_empty_by_a_leader_without_a_majority() -> None:
+    """PA-6, PA-7: its messages may be with the next leader already. Nor does it keep the polls of other nodes."""
+    three = Three()
+    leader = three.elect(1)
+    three.pass_time(0.2)
+    own, guests, later = (three.pop(node, b"q", wait_s=wait_s) for node, wait_s in ((1, 1.0), (2, 1.0), (2, 9.0)))
+    three.settle()
+    three.cut = {1, 2, 3}
+    three.pass_time(1.5)
+    assert outcome(own.slot) is None and outcome(guests.slot) is None
+    three.pass_time(1.0)
+    assert leader.leads and set(leader.group.guests.pops) == {later.request_id}
+    assert outcome(own.slot) == "no_leader" and outcome(guests.slot) == "timeout"
+    three.cut = set()
+    three.pass_time(7.5)
+    assert delivered(later) == []
+
+
+def test_a_poll_whose_time_is_over_when_a_leader_comes_is_judged_by_that_leader() -> None:
+    """PA-6, PA-22: it is given to it as a poll that has no time left, and claims nothing."""
+    three = Three()
+    three.elect(1)
+    poll = three.pop(3, b"q", wait_s=1.0)
+    three.settle()
+    three.cut = {1}
+    three.pass_time(1.0)
+    assert outcome(poll.slot) is None
+    three.members[2].group.raft.core.campaign(skip_pre_vote=True)
+    three.settle()
+    assert three.members[2].leads
+    assert delivered(poll) == [] and not three.members[2].group.guests.pops
+
+
 def test_timers_fire_on_the_next_leader() -> None:
     """CL-77: pending timers are state; nothing is handed over, nothing fires twice."""
     three = Three()

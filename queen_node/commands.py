@@ -40,6 +40,10 @@ class Kind(IntEnum):
     CONFIGURE = 8
     FORGET_IDS = 9
     CREATE_TENANT = 10  # of group 0
+    KNOW_MEMBERS = 20  # of group 0, as the three below: where nodes are, and which directory they have
+    CHANGE_MEMBERS = 21
+    MEMBERS_CHANGED = 22
+    RAISE_VERSION = 23
 
 
 class TimerOp(IntEnum):
@@ -172,6 +176,30 @@ def forget_ids(*, at_most: int, keep_at_least_s: int) -> bytes:
 def create_tenant(request_id: bytes, tenant: bytes, *, at_most: int) -> bytes:
     """Give a tenant a group, unless it has one (M-70). at_most: tenants that the cell takes (QUEEN_MAX_TENANTS)."""
     return cbor2.dumps((Kind.CREATE_TENANT, request_id, tenant, at_most))
+
+
+def know_members(request_id: bytes, members: Sequence[tuple[int, str, str, bytes]]) -> bytes:
+    """Where members of the cell are: (node id, raft address, http address, id of the data directory or empty)."""
+    return cbor2.dumps((Kind.KNOW_MEMBERS, request_id, members))
+
+
+def change_members(
+    request_id: bytes, number: int, voters: Sequence[int], learners: Sequence[int], *, force: bool,
+    before: tuple[Sequence[int], Sequence[int]],
+) -> bytes:
+    """Begin a change of members (M-71). number: one above that of the last change, as whoever asks knows it; before:
+    the voters and learners that it was checked against."""
+    return cbor2.dumps((Kind.CHANGE_MEMBERS, request_id, number, voters, learners, force, *before))
+
+
+def members_changed(request_id: bytes, number: int) -> bytes:
+    """The change of that number has reached every group."""
+    return cbor2.dumps((Kind.MEMBERS_CHANGED, request_id, number))
+
+
+def raise_version(request_id: bytes, version: int) -> bytes:
+    """Every member reads formats up to `version`: they may be written from now on (CL-132)."""
+    return cbor2.dumps((Kind.RAISE_VERSION, request_id, version))
 
 
 def request_id_of(command: bytes) -> bytes:

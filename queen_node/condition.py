@@ -9,6 +9,7 @@ from queen_node.applier import Poison
 from queen_node.group_actor import GroupActor
 from queen_node.host import Host
 from queen_node.http.handlers.operations import ApplyFailure, Groups, Health, ReadyLimits
+from queen_node.membership_view import role_shown
 from queen_node.opening import CELL_LIFE
 from queen_node.readiness import lag_ms
 
@@ -30,7 +31,7 @@ def condition(
     # Through an election calls are held and answered: who knew of a majority just now may be sent some.
     elects = quorum_silent_ms is not None and quorum_silent_ms <= limits.quorum_ms
     return Health(
-        role="stopped" if stopped else "leader" if leads_cell else "follower" if follows_cell else "candidate",
+        role="stopped" if stopped else role_shown(core, leads=leads_cell),
         leader_known=leads_cell or follows_cell or elects, leads_others=len(leading) > leads_cell, term=core.term,
         applied=core.applied_index, commit=core.commit_index,
         lag_ms=0 if leads_cell else _lag_ms(host.cell, caught_up_entries), quorum_ack_ms=quorum_silent_ms,

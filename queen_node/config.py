@@ -213,7 +213,7 @@ class Settings:
     raft_peers: str = _checked("QUEEN_RAFT_PEERS", parse_peers, "id=raft/http,...: members at first boot")
     raft_listen: str = _checked("QUEEN_RAFT_LISTEN", parse_address, "host:port for peers; else own raft port")
     raft_token: str = _checked("QUEEN_RAFT_TOKEN", check_token, "secret of every raft call", secret=True)
-    raft_join: bool = _switch("QUEEN_RAFT_JOIN", False, "wait to be added; not built: stops the boot")
+    raft_join: bool = _switch("QUEEN_RAFT_JOIN", False, "an empty node waits to be added")
     raft_force_recover: str = _text("QUEEN_RAFT_FORCE_RECOVER", "", "become the only voter; not built: stops the boot")
     raft_apply_skip: str = _text("QUEEN_RAFT_APPLY_SKIP", "", "[g<group>/]<index>:<digest> entries to step over")
     election_ms: int = _whole("QUEEN_RAFT_ELECTION_MS", 150, "silence before an election, or twice it", 10, 600_000)
@@ -314,7 +314,6 @@ _NOT_BUILT = {
     "tls_key": "this release speaks no TLS",
     "tls_ca": "this release speaks no TLS",
     "encryption_key": "this release encrypts nothing",
-    "raft_join": "this release runs as a single node",
     "raft_force_recover": "this release runs as a single node",
     "test_apply_refuse_key": "this release has no key/value store",
     "test_net_file": "this release runs as a single node",
@@ -323,7 +322,7 @@ _NOT_BUILT = {
 
 # Attributes that a later release reads: whoever sets one should know that it does nothing yet.
 _NO_EFFECT_YET = (
-    "promote_max_lag", "cluster_version_ms",
+    "cluster_version_ms",
     "fwd_inflight", "hold_ms", "request_id_window_s", "purge_hold_s", "log_cache_mb",
     "admit_forward_hold_ms", "retention_interval_ms", "retention_batch",
     "retention_scan_per_s", "partition_cleanup_days", "partition_cleanup", "trace_retention_s", "metrics_flush_ms",
@@ -386,6 +385,8 @@ def _check(settings: Settings) -> None:
     if settings.tenancy_header and not settings.kv_trusted_proxy:  # TA-4: anybody could set the header
         raise BadSetting(
             "QUEEN_TENANCY_HEADER", "needs QUEEN_KV_TRUSTED_PROXY=1: something in front must set x-queen-tenant")
+    if settings.raft_join and not settings.raft_peers:
+        raise BadSetting("QUEEN_RAFT_JOIN", "needs QUEEN_RAFT_PEERS: this node and those that it is to be added to")
     if settings.raft_peers:
         if settings.replicator == "local":  # CL-5: not a cluster of one node in silence
             raise BadSetting("QUEEN_RAFT_PEERS", "is set, but QUEEN_RAFT_REPLICATOR says that this is a single node")

@@ -62,6 +62,11 @@ class DiskReports:
         """A node says how full its volume is."""
         self._said[node] = used_percent, now_s
 
+    def of(self, node: int) -> float | None:
+        """How full that node's volume was when it last said so; None: it never did."""
+        said = self._said.get(node)
+        return None if said is None else said[0]
+
     def fullest(self, own_percent: float, now_s: float) -> Fullest:
         """Of this node and those that were heard of lately."""
         fullest = Fullest(own_percent, None)

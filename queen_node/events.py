@@ -10,6 +10,7 @@ from queen_node.parked_pops import WaitingPop
 from queen_node.peer_calls import PeerCall
 from raft.group import LogWrite
 from raft.messages import Message
+from raft.quorum import Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +108,28 @@ class SnapshotFlipped:
     configuration: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeMembers:
+    """A change of the cell's members asks a group's leader for its next step (M-71). live: nodes that answer; lag_max:
+    entries that a learner may lack when it is promoted."""
+
+    target: Configuration
+    force: bool
+    live: frozenset[int]
+    max_silent_ticks: int
+    lag_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransferLeadership:
+    """An operator wants that node to lead the group."""
+
+    to: int
+
+
 SnapshotEvent = SnapshotEnded | SnapshotWhole | SnapshotFlipped
 DUE, ALARM, LET_POPS_GO, TICK = Due(), Alarm(), LetPopsGo(), Tick()
 Event = (
     tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Heard | HeardClock | Tick | Due | Alarm
-    | LetPopsGo | HandOver | Campaign | SnapshotEvent
+    | LetPopsGo | HandOver | Campaign | SnapshotEvent | ChangeMembers | TransferLeadership
 )

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import trio
 
-from queen_node import queries
+from queen_node import membership_job, queries
 from queen_node.applier import Applier, Poison, Poisoned
 from queen_node.broker import Unavailable
 from queen_node.calls import PendingRead
@@ -17,6 +17,7 @@ from queen_node.events import (
     ALARM,
     Alarm,
     Campaign,
+    ChangeMembers,
     Due,
     Event,
     HandBack,
@@ -30,6 +31,7 @@ from queen_node.events import (
     SnapshotFlipped,
     SnapshotWhole,
     Tick,
+    TransferLeadership,
     Withdraw,
     Written,
 )
@@ -172,6 +174,10 @@ class GroupActor:
                 group.raft.core.campaign(skip_pre_vote=True)
             case HandOver(max_silent_ticks):
                 group.hand_over(max_silent_ticks)
+            case ChangeMembers():
+                membership_job.change(group.raft, event)
+            case TransferLeadership():
+                membership_job.transfer(group.raft, event)
             case PendingRead():
                 group.read(event)
             case Due():

@@ -90,6 +90,10 @@ class Keeper:
         self._reports.hear(node, used_percent, trio.current_time())
         self._judge_disks()
 
+    def disk_of(self, node: int) -> float | None:
+        """How full another node's volume is; None: it never said."""
+        return self._reports.of(node)
+
     def fullest(self) -> Fullest:
         """The fullest volume of the nodes that live."""
         return self._reports.fullest(self.used_percent, trio.current_time())

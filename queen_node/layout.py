@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 LAYOUT_FILE = "layout.json"
 
 
@@ -23,7 +23,8 @@ class CannotStart(Exception):
 
 class Layout(msgspec.Struct, frozen=True):
     """The file's content. `directory_id`: random, made with the directory; a copy of it is a second node's. founders:
-    ids of the first voters of the node's groups; cluster_id: of those it speaks to (CL-4, CL-106)."""
+    ids of the first voters of the node's groups, as far as it knew them: of one that was added later it is none itself;
+    cluster_id: of those it speaks to (CL-4, CL-106), empty while it waits to be added."""
 
     version: int
     node_id: int
@@ -55,12 +56,14 @@ class Places:
 
 
 def open_layout(
-    places: Places, *, node_id: int, founders: tuple[int, ...] = (), cluster_id: str = "",
+    places: Places, *, node_id: int, founders: tuple[int, ...] = (), cluster_id: str = "", joins: bool = False,
 ) -> tuple[Layout, bool]:
     """Read the layout, or write it if the directory is new; and whether it was. Raises CannotStart.
 
-    founders: without any the node is alone.
+    founders: without any the node is alone. joins: a new node waits to be added to them (CL-106).
     """
+    if joins:
+        founders, cluster_id = tuple(founder for founder in founders if founder != node_id), ""
     try:
         raw = places.layout.read_bytes()
     except FileNotFoundError:
@@ -91,7 +94,15 @@ def _found_directory(places: Places, node_id: int, founders: tuple[int, ...], cl
         places.directory.mkdir(parents=True, exist_ok=True)
         for part in (places.log, places.store):
             part.mkdir(exist_ok=True)
-        # Last, and whole or not at all: a directory without it, and with nothing else, is a new one.
+    except OSError as error:
+        raise CannotStart(f"{places.directory}: {error.strerror} (QUEEN_RAFT_DIR)") from error
+    # Last: a directory without it, and with nothing else, is a new one.
+    return write_layout(places, layout)
+
+
+def write_layout(places: Places, layout: Layout) -> Layout:
+    """Put the file there, whole or not at all; what stands in it now. Raises CannotStart."""
+    try:
         written = places.directory / (LAYOUT_FILE + ".new")
         with written.open("wb") as file:
             file.write(msgspec.json.encode(layout))

@@ -32,14 +32,19 @@ from queen_node.figures import Figures
 from queen_node.group import Group, GroupSettings
 from queen_node.group_actor import GroupActor
 from queen_node.host import Host
+from queen_node.http.handlers.membership import MembershipHandlers
 from queen_node.http.handlers.operations import Health
+from queen_node.http.routes import Handler
 from queen_node.http.server import Server, bind, limits_from, take_descriptors, unbound
 from queen_node.keeper import Keeper
 from queen_node.layout import CannotStart
+from queen_node.membership import MembershipDesk
+from queen_node.membership_view import MembershipView
 from queen_node.metrics import Metrics
 from queen_node.observability import LoopWatch
 from queen_node.opening import open_data, open_group, open_machine, untold_flip
 from queen_node.peering import NODE_FRAME_EVERY_S, GroupPeers, Peering, Report
+from queen_node.peers import parse_peers
 from queen_node.pipeline import Pipeline
 from queen_node.readiness import QuorumWatch
 from queen_node.scrub import Pace, Scrub
@@ -117,7 +122,7 @@ class Node:
         self._debt = Debt()
         self._group_settings = group_settings(settings)
         self._appliers: dict[int, Applier] = {}
-        self._peering = self._join_peers() if len(opened.layout.founders) > 1 else None
+        self._peering = self._join_peers() if settings.raft_peers or len(opened.layout.founders) > 1 else None
         self._snapshots = SnapshotActor(
             opened.engine, opened.incarnations, groups=self._groups, peers=self._peering, reached=self._reached,
             has_room=lambda: not self._keeper.gates.storage_full)
@@ -139,6 +144,11 @@ class Node:
             self.host, self.metrics, admit_max_bytes=settings.admit_max_mb << 20,
             admit_hold_s=settings.admit_hold_ms / 1000, margin_s=settings.pop_reply_margin_ms / 1000,
             gates=lambda: self._keeper.gates, jitter=random.random)
+        self._membership = MembershipDesk(
+            node_id=settings.node_id, directory_id=bytes.fromhex(opened.layout.directory_id),
+            founders=parse_peers(settings.raft_peers) if settings.raft_peers else (), groups=self._groups,
+            others=self._peering, heartbeat_s=settings.heartbeat_ms / 1000, election_s=settings.election_ms / 1000,
+            lag_max=settings.promote_max_lag, on_removed=self._removed)
         self._quorum = QuorumWatch(usual_ms=2 * settings.heartbeat_ms + round(NODE_FRAME_EVERY_S * 1000))
         self._failure: str | None = None  # why this node has stopped its work (CL-126)
 
@@ -194,8 +204,10 @@ class Node:
                     actors.start_soon(self._keep)
                     actors.start_soon(self._give_and_take_snapshots)
                     actors.start_soon(LoopWatch(self.metrics).run)
+                    actors.start_soon(self._membership.run)
                     if self._peering is not None:
                         self._peering.on_snapshot = self._snapshots.hear
+                        self._peering.on_operator = self._membership.hear
                         await self._listen_to_peers(self._peering, actors)
                     await self._serve(doors, port, task_status)
                     if self._peering is not None:
@@ -227,7 +239,7 @@ class Node:
     def _own_door(self) -> Doors:
         """The door in this process."""
         settings, metrics = self.settings, self.metrics
-        router = build_handlers(settings, self.pipeline, operations(settings, self, metrics), metrics)
+        router = build_handlers(settings, self.pipeline, self._about_node(), metrics)
         server = Server(router, limits_from(settings), metrics)
 
         def drain() -> None:
@@ -238,7 +250,7 @@ class Node:
 
     def _linked(self, children: DoorChildren) -> Doors:
         """The doors in processes of their own, with our ends of their channels."""
-        answers, sums = operations(self.settings, self, self.metrics), Sums(self.metrics)
+        answers, sums = self._about_node(), Sums(self.metrics)
         margin_s = self.settings.pop_reply_margin_ms / 1000
         children.link(lambda channel: DoorLink(channel, self.host, answers, sums, margin_s=margin_s))
 
@@ -247,6 +259,16 @@ class Node:
             await children.run(self._keeper.gates, task_status)
 
         return Doors(serve, children.drain)
+
+    def _about_node(self) -> Mapping[str, Handler]:
+        """What answers questions after the node and the cell's members."""
+        view = MembershipView(self._membership, self._disk_of)
+        return {
+            **operations(self.settings, self, self.metrics), **MembershipHandlers(self._membership, view).handlers()}
+
+    def _disk_of(self, node: int) -> int | None:
+        percent = self._keeper.used_percent if node == self.settings.node_id else self._keeper.disk_of(node)
+        return None if percent is None else int(percent)
 
     @property
     def failed(self) -> bool:
@@ -325,6 +347,14 @@ class Node:
         log.error(
             f"{what}: this node does nothing more until its disk is well and it is restarted", error=str(error))
         self.host.refuse_everything()
+
+    def _removed(self) -> None:
+        """This node is a member of the cell no longer: it neither votes nor serves (CL-103)."""
+        if self._failure is None:
+            self._failure = "removed from the cluster"
+            log.warning("this node was removed from the cluster and does nothing more: stop it; to be added again it "
+                        "starts with an empty QUEEN_RAFT_DIR and QUEEN_RAFT_JOIN=1")
+            self.host.refuse_everything()
 
     async def _turn_wheel(self) -> None:
         await run_wheel(

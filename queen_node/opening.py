@@ -56,7 +56,7 @@ def open_data(settings: config.Settings) -> Opened:
     members = parse_peers(settings.raft_peers) if settings.raft_peers else ()
     layout, is_new = open_layout(
         places, node_id=settings.node_id, founders=tuple(member.node_id for member in members),
-        cluster_id=cluster_id(settings.cell_id, members).decode())
+        cluster_id=cluster_id(settings.cell_id, members).decode(), joins=settings.raft_join)
     disk = ForgetfulDisk() if settings.test_drop_unsynced else FileDisk()
     try:
         if not settings.test_drop_unsynced:
@@ -139,11 +139,17 @@ def open_group(
     configured = meta.configuration or (founding.configuration if founding is not None else b"")
     core = Core(
         node_id=settings.node_id,
-        configuration=decode_configuration(configured) if configured else Configuration(opened.layout.founders),
+        configuration=decode_configuration(configured) if configured else founding_members(opened.layout),
         log=log_tail, hard_state=hard_state, applied_index=meta.applied_index, settings=raft_settings(settings),
         random=random.Random())
     return RaftGroup(
         life=life, core=core, clock=clock, stamp_of=commands.stamp_of, offset=(meta.offset_term, meta.offset_us))
+
+
+def founding_members(layout: Layout) -> Configuration:
+    """Who the members were before any entry said so. A node that was added later only learns until one does."""
+    learners = () if layout.node_id in layout.founders else (layout.node_id,)
+    return Configuration(layout.founders, (), learners)
 
 
 def raft_settings(settings: config.Settings) -> RaftSettings:

@@ -1,5 +1,5 @@
 """What the same group says to itself on two nodes, beside Raft: calls on their way to the leader, and what it knows of
-them (contract/cluster.md 4.3, M-42).
+them (contract/cluster.md 4.3, M-42); and what nodes say to each other of the cell's members (`OperatorCall`).
 
 A leader does not answer a write: the node that took it applies the entry too and answers from that. So only what does
 not show in the log has an answer here. Encoded as `[version, [kind, field, …]]`, CBOR.
@@ -84,7 +84,39 @@ class ReadAt(_Call, frozen=True, tag=7):
     index: Number
 
 
-PeerCall: TypeAlias = Forward | ForwardPop | Withdraw | AskRead | NotTaken | Nothing | ReadAt
+class AskOperator(_Call, frozen=True, tag=8):
+    """What an operator asked another node, for the leader to begin (`operator_calls`). number: of the asker's, echoed.
+    """
+
+    number: Number
+    question: bytes
+
+
+class OperatorTold(_Call, frozen=True, tag=9):
+    """The answer to AskOperator: an HTTP status and its document."""
+
+    number: Number
+    status: Number
+    document: bytes
+
+
+class Members(_Call, frozen=True, tag=10):
+    """Who the members of the cell are, as the sender's state of group 0 has it: a row of `state.rows.MembersRow`.
+
+    A node that is behind could else refuse, or not find, the very member that leads now.
+    """
+
+    row: bytes
+
+
+class Removed(_Call, frozen=True, tag=11):
+    """The receiver is a member of the cell no longer (CL-103). number: of the change that removed it."""
+
+    number: Number
+
+
+OperatorCall: TypeAlias = AskOperator | OperatorTold | Members | Removed
+PeerCall: TypeAlias = OperatorCall | Forward | ForwardPop | Withdraw | AskRead | NotTaken | Nothing | ReadAt
 
 
 def encode(call: PeerCall) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import trio
@@ -16,13 +16,22 @@ import trio
 from queen_node import config, peer_calls
 from queen_node.events import TICK, Event, Heard, HeardClock
 from queen_node.layout import Layout
-from queen_node.peer_calls import PeerCall
+from queen_node.peer_calls import OperatorCall, PeerCall
 from queen_node.peers import PeerLog, listen_address, parse_peers
 from raft import messages
 from raft.clock import TimeSource
 from raft.messages import Append, Message, NodeId
 from raft.peer_connection import PeerFigures
-from raft.peer_frames import Call, CallFrame, Frame, Hello, NodeFrame, RaftFrame, SnapshotFrame
+from raft.peer_frames import (
+    UNKNOWN_CLUSTER,
+    Call,
+    CallFrame,
+    Frame,
+    Hello,
+    NodeFrame,
+    RaftFrame,
+    SnapshotFrame,
+)
 from raft.peer_outbox import CONTROL_MESSAGE_MAX_BYTES
 from raft.peer_socket import PeerFault
 from raft.transport import Peer, Transport
@@ -82,16 +91,18 @@ class Peering:
         self._report, self._hear_report = report, hear_report
         self._tick_s = settings.heartbeat_ms / 1000
         self._process_number = secrets.randbits(62)
-        self._peers = {member.node_id: Peer(member.raft) for member in members if member.node_id != settings.node_id}
+        self._peers: dict[NodeId, Peer] = {
+            member.node_id: Peer(member.raft) for member in members if member.node_id != settings.node_id}
         hello = Hello(
-            layout.cluster_id.encode(), settings.node_id, bytes.fromhex(layout.directory_id), source.boot_id,
-            self._process_number, FORMAT, FORMAT)
+            layout.cluster_id.encode() or UNKNOWN_CLUSTER, settings.node_id, bytes.fromhex(layout.directory_id),
+            source.boot_id, self._process_number, FORMAT, FORMAT)
         self._transport = Transport(
             hello, settings.raft_token.encode(), take=self._take, observer=PeerLog(), random=random.Random())
         self._transport.set_peers(self._peers)
         self._large_until_s: dict[NodeId, float] = {}
         self._ended = trio.Event()
         self.on_snapshot: Callable[[int, int, bytes], None] | None = None  # (node, life, word); set before `run`
+        self.on_operator: Callable[[NodeId, OperatorCall], None] | None = None  # set before `run`
 
     async def run(self, host: Ears, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Until `close`. Starts when it listens. host: who hears what comes. Raises OSError."""
@@ -105,6 +116,23 @@ class Peering:
     def figures(self) -> dict[NodeId, PeerFigures]:
         """What is counted of each peer."""
         return self._transport.figures()
+
+    # --- who the others are
+
+    @property
+    def peers(self) -> Mapping[NodeId, Peer]:
+        """The other nodes, as they were set last; at first those of the settings."""
+        return self._peers
+
+    def set_peers(self, peers: Mapping[NodeId, Peer]) -> None:
+        """The other nodes from now on; connections to those that stay go on."""
+        if peers != self._peers:
+            self._peers = dict(peers)
+            self._transport.set_peers(self._peers)
+
+    def hello_of(self, node: NodeId) -> Hello | None:
+        """What a node said of itself; None while it is not connected, and so does not answer."""
+        return self._transport.hello_of(node)
 
     async def close(self) -> None:
         """End the connections in order."""
@@ -161,7 +189,11 @@ class Peering:
             raise PeerFault(f"says what no release of ours does: {error}") from error
         if isinstance(said, messages.Envelope) and said.sender != peer:
             raise PeerFault(f"speaks for node {said.sender}")
-        self._host.hear(life, Heard(peer, said))
+        if isinstance(said, OperatorCall):
+            if self.on_operator is not None:
+                self.on_operator(peer, said)
+        else:
+            self._host.hear(life, Heard(peer, said))
 
     # --- time
 

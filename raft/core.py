@@ -294,6 +294,16 @@ class Core(Member):
             raise ValueError(f"leadership cannot go to {target}")
         leadership.transfer_to(target)
 
+    @property
+    def leader_silent_ticks(self) -> int:
+        """Ticks since this member last heard its leader, or began to stand; 0 for a leader."""
+        return 0 if self._leadership is not None else self._elapsed_ticks
+
+    @property
+    def membership_index(self) -> int:
+        """Index of the entry that named the present members; for those of the state, of one at or behind it."""
+        return self._configurations.latest_index
+
     def configuration_at(self, index: int) -> Configuration:
         """Who the members were once the entry at `index`, not before the applied one, was appended."""
         return self._configurations.at(index)

@@ -96,6 +96,7 @@ class Leadership:
             self._configuration, self._log.last_index,
             {peer: progress.match_index for peer, progress in self.progress.items()},
             {self._node_id, *answered, *also_live},
+            {peer: progress.silent_ticks for peer, progress in self.progress.items()},
         )  # fmt: skip
 
     def _agreed(self, own: int, reached: Callable[[Progress], int]) -> int:

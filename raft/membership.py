@@ -31,7 +31,7 @@ class Why(Enum):
     NOT_A_LEARNER = "not_a_learner"
     ALREADY_VOTER = "already_voter"
     LAST_VOTER = "last_voter"
-    TOO_MANY = "too_many_members"
+    TOO_MANY = "too_many_nodes"
     LEARNER_BEHIND = "learner_behind"
     NO_QUORUM = "no_quorum"
     """The voters before the change, or after it, would lack a live majority."""
@@ -49,13 +49,15 @@ class MembershipRefused(Exception):
 class View:
     """What a leader knows when it is asked for a change.
 
-    match_indexes: of each other member. live: the members that answered of late, the leader included.
+    match_indexes: of each other member. live: the members that answered of late, the leader included. silent_ticks: of
+    each other member, since it last answered.
     """
 
     configuration: Configuration
     last_index: int
     match_indexes: Mapping[int, int] = field(default_factory=dict)
     live: Collection[int] = ()
+    silent_ticks: Mapping[int, int] = field(default_factory=dict)
 
 
 # Each returns the configuration to be reached; the present one when there is nothing to do (CL-101).
@@ -75,16 +77,20 @@ def with_learner(view: View, node_id: int) -> Configuration:
     return Configuration(now.voters, (), (*now.learners, node_id))
 
 
-def with_promoted(view: View, node_ids: Sequence[int], *, force: bool = False) -> Configuration:
-    """Learners become voters. force: also those that are far behind. Raises MembershipRefused."""
+def with_promoted(
+    view: View, node_ids: Sequence[int], *, force: bool = False, lag_max: int = LEARNER_LAG_MAX
+) -> Configuration:
+    """Learners become voters. force: also those more than `lag_max` entries behind. Raises MembershipRefused."""
     now = _at_rest(view)
     for node_id in node_ids:
         if node_id not in now.members:
             raise MembershipRefused(Why.NOT_A_MEMBER, f"node {node_id} is no member: add it as a learner first")
-    return with_voters(view, (*now.voters, *node_ids), force=force)
+    return with_voters(view, (*now.voters, *node_ids), force=force, lag_max=lag_max)
 
 
-def with_voters(view: View, voters: Sequence[int], *, force: bool = False) -> Configuration:
+def with_voters(
+    view: View, voters: Sequence[int], *, force: bool = False, lag_max: int = LEARNER_LAG_MAX
+) -> Configuration:
     """These vote from now on. Who voted and is not named is a member no longer; learners not named stay learners.
 
     A voter becomes a learner only by being removed and added again. Raises MembershipRefused.
@@ -99,7 +105,7 @@ def with_voters(view: View, voters: Sequence[int], *, force: bool = False) -> Co
         if node_id not in now.members:
             raise MembershipRefused(Why.NOT_A_LEARNER, f"node {node_id} is no learner: add it as one first")
         if node_id in now.learners:
-            _check_lag(view, node_id, force=force)
+            _check_lag(view, node_id, lag_max, force=force)
     _check_majority(view, now.voters, "before")
     _check_majority(view, wanted, "after")
     learners = tuple(node_id for node_id in now.learners if node_id not in wanted)
@@ -140,11 +146,11 @@ def _at_rest(view: View) -> Configuration:
     return view.configuration
 
 
-def _check_lag(view: View, node_id: int, *, force: bool) -> None:
+def _check_lag(view: View, node_id: int, lag_max: int, *, force: bool) -> None:
     lag = view.last_index - view.match_indexes.get(node_id, 0)
-    if lag > LEARNER_LAG_MAX and not force:
+    if lag > lag_max and not force:
         raise MembershipRefused(
-            Why.LEARNER_BEHIND, f"learner {node_id} is {lag} entries behind, more than {LEARNER_LAG_MAX}"
+            Why.LEARNER_BEHIND, f"learner {node_id} is {lag} entries behind, more than {lag_max}"
         )
 
 

@@ -24,6 +24,8 @@ FRAME_MAX_BYTES: Final = 256 * 1024
 ITEMS_MAX: Final = 4096
 """Messages or calls in one frame."""
 CLUSTER_ID_MAX_BYTES: Final = 64
+UNKNOWN_CLUSTER: Final = b"\xff"
+"""The cluster id of a node that waits to be added and does not know of which cluster it will be (CL-106)."""
 
 
 class MalformedFrame(Exception):

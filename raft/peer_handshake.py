@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from raft.messages import NUMBER_MAX
-from raft.peer_frames import Hello
+from raft.peer_frames import UNKNOWN_CLUSTER, Hello
 
 PATH: Final = "/raft"
 TOKEN_HEADER: Final = b"x-queen-raft-token"
@@ -107,7 +107,7 @@ def judge_peer(asked: Asked, my_id: int, is_known: bool) -> Refused | None:
 
 def judge_hello(mine: Hello, theirs: Hello, peer: int) -> str | None:
     """Why the node that says this hello is not the peer; None when it may be."""
-    if theirs.cluster_id != mine.cluster_id:
+    if theirs.cluster_id != mine.cluster_id and UNKNOWN_CLUSTER not in (theirs.cluster_id, mine.cluster_id):
         return f"of cluster {theirs.cluster_id!r}, not {mine.cluster_id!r}"
     if theirs.node_id != peer:
         return f"says it is node {theirs.node_id}"

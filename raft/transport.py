@@ -145,6 +145,10 @@ class Transport:
     def set_peers(self, peers: Mapping[NodeId, Peer]) -> None:
         """The other members from now on. Whoever is none any more, has moved or must have another directory, is cut."""
         must(self._mine.node_id not in peers, "a node is its own peer", node_id=self._mine.node_id)
+        for node_id, state in self._peers.items():
+            peer = peers.get(node_id)
+            if peer is not None and _is_same_so_far(state, peer):
+                state.peer = peer
         for node_id in [each for each, state in self._peers.items() if peers.get(each) != state.peer]:
             state = self._peers.pop(node_id)
             for connection in state.connections():
@@ -396,3 +400,11 @@ class Transport:
             state.bulk = None
         self._one_ended.ring()
         self._observer.ended(connection.peer, connection.purpose, reason)
+
+
+def _is_same_so_far(state: _PeerState, peer: Peer) -> bool:
+    """Whether no more is said of the peer than was known, or than its connections have shown."""
+    if peer.address != state.peer.address:
+        return False
+    hellos = [connection.hello for connection in state.connections() if connection.hello is not None]
+    return peer.directory_id is None or all(hello.directory_id == peer.directory_id for hello in hellos)

@@ -17,7 +17,7 @@ from queen_node.broker import Lane
 from queen_node.disk_gate import Gates
 from raft.invariants import must
 
-VERSION: Final = 2
+VERSION: Final = 3
 FRAME_MAX_BYTES: Final = 1 << 30  # above any command (QUEEN_RAFT_ENTRY_MAX_BYTES) and any answer
 NO_WAIT: Final = 0xFFFF_FFFF  # in the place of a pop's wait: it tries once
 NOT_GIVEN: Final = 0xFFFF  # in the place of a name's length: there is no name
@@ -43,7 +43,7 @@ class Kind(IntEnum):
     POP = 5
     WITHDRAW = 6  # the client of the pop `call` has gone
     HAND_BACK = 7
-    ASK = 8  # how the node is: the name of a route of operations
+    ASK = 8  # a question after the node itself (`report.pack_question`)
     REPORT = 9  # what was counted at the door since the last one
     ANSWER = 16
     UNAVAILABLE = 17  # the answer to a call that could not be decided

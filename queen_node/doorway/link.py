@@ -18,7 +18,7 @@ from queen_node.disk_gate import Gates
 from queen_node.doorway import frames
 from queen_node.doorway.channel import Channel
 from queen_node.doorway.frames import HEAD, Kind
-from queen_node.doorway.report import Sums, pack_response
+from queen_node.doorway.report import Sums, pack_response, unpack_question
 from queen_node.events import LET_POPS_GO, Event, HandBack, Pop, Withdraw
 from queen_node.host import Sinks
 from queen_node.http.messages import Request
@@ -26,6 +26,8 @@ from queen_node.http.routes import Handler
 from queen_node.parked_pops import WaitingPop
 from queen_node.pipeline import INBOX_STEP_S, waiting_pop
 from raft.invariants import must
+
+AT_ONCE = frozenset(("health", "metrics", "prometheus"))  # answered without waiting for anything
 
 
 class CallSlot:
@@ -81,7 +83,11 @@ class DoorLink:
             while received := await self._channel.receive():
                 for kind, call, body in received:
                     if kind == Kind.ASK:
-                        await self._answer_about_node(call, body.decode())
+                        name, request = unpack_question(body)
+                        if name in AT_ONCE:
+                            await self._answer_about_node(call, name, request)
+                        else:
+                            nursery.start_soon(self._answer_about_node, call, name, request)
                     else:
                         take = self._take.get(kind)
                         must(take is not None, "a door says what no node understands", kind=kind)
@@ -162,11 +168,11 @@ class DoorLink:
         tenant, lease_id = frames.read_hand_back(body)
         self._sinks.sink(tenant).put(HandBack(lease_id))
 
-    async def _answer_about_node(self, call: int, name: str) -> None:
+    async def _answer_about_node(self, call: int, name: str, request: Request) -> None:
         handler = self._operations.get(name)
         must(handler is not None, "a question that no node answers", name=name)
         if handler is not None:
-            self.answer(call, pack_response(await handler(Request("GET", b"/"))))
+            self.answer(call, pack_response(await handler(request)))
 
     # --- backpressure: what an inbox has no room for waits here, in order, and is refused at its deadline
 

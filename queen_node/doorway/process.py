@@ -18,7 +18,7 @@ from queen_node import config
 from queen_node.doors import build_handlers, settle_garbage
 from queen_node.doorway.channel import Channel
 from queen_node.doorway.remote_broker import RemoteBroker
-from queen_node.doorway.report import Reporter, unpack_response
+from queen_node.doorway.report import Reporter, pack_question, unpack_response
 from queen_node.http.handlers.operations import status
 from queen_node.http.messages import Request, Response
 from queen_node.http.routes import Handler
@@ -29,6 +29,10 @@ from queen_node.observability import LoopWatch, set_up_logging
 GATHERED_MAX = 16  # of calls: they become one entry of the log, so fewer would cost the node more
 REPORT_EVERY_S = 5.0  # an idle door should stay idle; whoever asks for figures gets them up to the moment
 EXIT_NODE_GONE = 5
+ASKED = (  # of the node itself
+    "health", "metrics", "prometheus", "raft_status", "raft_members", "raft_liveness", "membership",
+    "membership_learners", "membership_promote", "membership_voters", "membership_remove", "raft_transfer",
+)
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -44,7 +48,7 @@ class Door:
             admit_hold_s=settings.admit_hold_ms / 1000, jitter=random.random)
         router = build_handlers(
             settings, self._broker,
-            {**{name: self._asking(name) for name in ("health", "metrics", "prometheus")}, "status": status},
+            {**{name: self._asking(name) for name in ASKED}, "status": status},
             self._metrics, doors=doors)
         self._server = Server(router, limits_from(settings, doors), self._metrics, shares_port=doors > 1)
         self._reporter = Reporter(self._metrics)
@@ -79,8 +83,8 @@ class Door:
             self._broker.report(self._reporter.take())
 
     def _asking(self, name: str) -> Handler:
-        async def handler(_request: Request) -> Response:
-            return unpack_response(await self._broker.ask(name, self._reporter.take()))
+        async def handler(request: Request) -> Response:
+            return unpack_response(await self._broker.ask(pack_question(name, request), self._reporter.take()))
 
         return handler
 

@@ -127,11 +127,11 @@ class RemoteBroker:
         """See `broker.Broker`."""
         self._channel.send(frames.hand_back(tenant, lease_id))
 
-    async def ask(self, name: str, report: bytes) -> bytes:
-        """How the node is, in the words of the route `name` (`report.pack_response`); `report`: counted here by now."""
+    async def ask(self, question: bytes, report: bytes) -> bytes:
+        """The node's own answer (`report.pack_response`) to `report.pack_question`; `report`: counted here by now."""
         call, slot = self._new_call()
         self.report(report)
-        self._channel.send(frames.frame(Kind.ASK, call, name.encode()))
+        self._channel.send(frames.frame(Kind.ASK, call, question))
         return await slot.wait()
 
     def report(self, report: bytes) -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from queen_node.http.messages import Response
+from queen_node.http.messages import Request, Response
 from queen_node.metrics import Histogram, Metrics, RouteCounts, latency_histogram
 
 NUMBERS = ("connections", "connections_accepted", "connections_refused")
@@ -106,6 +106,20 @@ class Sums:
         _add_observed(route.seconds, part.seconds)
 
 
+def pack_question(name: str, request: Request) -> bytes:
+    """What a door's client asks the node itself, by the name of the route."""
+    return msgspec.msgpack.encode((
+        name, request.tenant, request.method, request.raw_path, request.raw_query, dict(request.params), request.body))
+
+
+def unpack_question(raw: bytes) -> tuple[str, Request]:
+    """The same again; its headers were judged at the door."""
+    name, tenant, method, raw_path, raw_query, params, body = _decode_question(raw)
+    request = Request(method, raw_path, raw_query, body=body)
+    request.tenant, request.params = tenant, params
+    return name, request
+
+
 def pack_response(response: Response) -> bytes:
     """An answer of the node's own to a door's client."""
     return msgspec.msgpack.encode((response.status, response.body, response.content_type, response.headers))
@@ -154,4 +168,5 @@ def _add_observed(histogram: Histogram, part: HistogramPart) -> None:
 
 
 _decode_report = msgspec.msgpack.Decoder(Report).decode
+_decode_question = msgspec.msgpack.Decoder(tuple[str, bytes, str, bytes, bytes, dict[str, bytes], bytes]).decode
 _decode_response = msgspec.msgpack.Decoder(tuple[int, bytes, bytes, tuple[tuple[bytes, bytes], ...]]).decode

@@ -67,6 +67,16 @@ TABLE = (
     Row("GET", "/metrics", Level.PUBLIC, "metrics"),
     Row("GET", "/metrics/prometheus", Level.PUBLIC, "prometheus"),
     Row("GET", "/status", Level.READ_ONLY, "status"),
+    # --- the cell's members (cluster.md 10, AD-16)
+    Row("GET", "/api/v1/raft/status", Level.ADMIN, "raft_status"),
+    Row("GET", "/api/v1/raft/members", Level.ADMIN, "raft_members"),
+    Row("GET", "/api/v1/raft/liveness", Level.READ_ONLY, "raft_liveness"),
+    Row("GET", "/api/v1/system/raft/membership", Level.ADMIN, "membership"),
+    Row("POST", "/api/v1/system/raft/membership/learners", Level.ADMIN, "membership_learners"),
+    Row("POST", "/api/v1/system/raft/membership/promote", Level.ADMIN, "membership_promote"),
+    Row("PUT", "/api/v1/system/raft/membership/voters", Level.ADMIN, "membership_voters"),
+    Row("DELETE", "/api/v1/system/raft/membership/members/:id", Level.ADMIN, "membership_remove"),
+    Row("POST", "/api/v1/system/raft/transfer", Level.ADMIN, "raft_transfer"),
     # --- timers
     Row("POST", "/api/v1/timers", Level.WRITE_ONLY, "timers_batch"),  # a cancel in the body needs READ_WRITE (TA-41)
     Row("DELETE", "/api/v1/timers/:queue/*timerKey", Level.READ_WRITE, "timers_cancel"),

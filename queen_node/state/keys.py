@@ -38,6 +38,7 @@ TIMER_PAYLOAD = b"\x22"  # as TIMER -> the payload of a timer, where it is too l
 CELL = b"\x30"  # -> CellRow
 TENANT = b"\x31"  # tenant's id, 16 bytes -> TenantRow
 TENANT_OF_LIFE = b"\x32"  # life of a tenant's group -> the tenant's id
+MEMBERS = b"\x33"  # -> MembersRow
 
 CALENDAR_FLOORS = b"\x00"  # calendar kind -> where a scan of that kind may begin after a restart
 CALENDAR_TIMERS = b"\x01"  # row: the timer itself, so that a fire reads in order (timer_rows.py)

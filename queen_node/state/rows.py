@@ -147,3 +147,32 @@ class TenantRow(Row):
     life: int
     created_at_us: int  # stamp of the entry: the group's clock starts no earlier
     configuration: bytes  # of its founding members, as a CONFIGURATION entry holds it; empty: the founders of the cell
+
+
+class MemberRow(Row):
+    """A node of the cell. Addresses as `host:port`."""
+
+    node_id: int
+    raft: str
+    http: str
+    directory_id: bytes = b""  # of the data directory that it must have (CL-105); empty: not heard of yet
+
+
+class MembersJobRow(Row):
+    """A change of members on its way through all groups (M-71). Each group's leader brings its group there."""
+
+    number: int
+    voters: list[int]
+    learners: list[int]
+    force: bool  # learners that are far behind may be promoted
+    before_voters: list[int]
+    before_learners: list[int]
+    done: bool = False
+
+
+class MembersRow(Row):
+    """The nodes of the cell, in group 0, and the last change of them."""
+
+    members: list[MemberRow]
+    job: MembersJobRow | None = None
+    cluster_version: int = 1  # of what nodes write to each other and to disk (CL-132)

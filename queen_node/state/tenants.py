@@ -56,6 +56,11 @@ def tenants(view: CommittedStore) -> Iterator[Tenant]:
             yield Tenant(tenant, life, msgspec.msgpack.decode(stored, type=TenantRow))
 
 
+def tenant_by_life(view: CommittedStore, life: int) -> bytes | None:
+    """Whose group has that life."""
+    return view.get(TENANT_OF_LIFE + u64(life))
+
+
 def _founding(configuration: bytes) -> bytes:
     """Who founds a group now: the members of group 0, as they will be when a change under way is through."""
     if not configuration:

@@ -63,6 +63,14 @@ GOLDEN: dict[str, tuple[bytes, str, list[Any]]] = {
     "forget ids": (
         commands.forget_ids(at_most=500, keep_at_least_s=900), "84 09 40 19 01f4 19 0384", [9, b"", 500, 900]),
     "create tenant": (commands.create_tenant(RID, MID, at_most=9), f"84 0a {R} {M} 09", [10, RID, MID, 9]),
+    "know members": (
+        commands.know_members(RID, [(1, "r1:1", "h1:1", MID)]),
+        f"83 14 {R} 81 84 01 64 72313a31 64 68313a31 {M}", [20, RID, [[1, "r1:1", "h1:1", MID]]]),
+    "change members": (
+        commands.change_members(RID, 3, [1, 2], [4], force=False, before=([1], [])),
+        f"88 15 {R} 03 82 01 02 81 04 f4 81 01 80", [21, RID, 3, [1, 2], [4], False, [1], []]),
+    "members changed": (commands.members_changed(RID, 3), f"83 16 {R} 03", [22, RID, 3]),
+    "raise version": (commands.raise_version(RID, 2), f"83 17 {R} 02", [23, RID, 2]),
 }
 
 

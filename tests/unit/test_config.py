@@ -79,7 +79,6 @@ def test_a_bad_value_stops_the_boot_and_names_the_variable(env: str, text: str) 
         {"QUEEN_TLS_CERT": "/cert.pem"},
         {"QUEEN_TLS_KEY": "/key.pem"},
         {"QUEEN_ENCRYPTION_KEY": "00" * 32},
-        {"QUEEN_RAFT_JOIN": "1"},
         {"QUEEN_RAFT_FORCE_RECOVER": "1"},
         {"QUEEN_CONSUME_FAST": "1"},
         {"QUEEN_RAFT_CLIENT_OFFLOAD": "0"},
@@ -89,6 +88,12 @@ def test_what_is_not_built_is_never_silently_off(environ: dict[str, str]) -> Non
     """README 24, config.md 5 and 7."""
     with pytest.raises(BadSetting, match=r"not supported yet|cannot be"):
         load(environ)
+
+
+def test_a_node_that_is_to_be_added_needs_to_know_to_whom() -> None:
+    """CL-106."""
+    with pytest.raises(BadSetting, match="QUEEN_RAFT_PEERS"):
+        load({"QUEEN_RAFT_JOIN": "1"})
 
 
 def test_switching_off_what_is_off_is_fine() -> None:

@@ -11,14 +11,18 @@ from hypothesis import strategies as st
 
 from queen_node.peer_calls import (
     PEER_CALLS_VERSION,
+    AskOperator,
     AskRead,
     Forward,
     ForwardPop,
     Malformed,
+    Members,
     Nothing,
     NotTaken,
+    OperatorTold,
     PeerCall,
     ReadAt,
+    Removed,
     Withdraw,
     decode,
     encode,
@@ -38,6 +42,10 @@ CALLS: dict[type, st.SearchStrategy[PeerCall]] = {
     NotTaken: st.builds(NotTaken, IDS),
     Nothing: st.builds(Nothing, IDS),
     ReadAt: st.builds(ReadAt, NUMBERS, NUMBERS),
+    AskOperator: st.builds(AskOperator, NUMBERS, st.binary(max_size=99)),
+    OperatorTold: st.builds(OperatorTold, NUMBERS, NUMBERS, st.binary(max_size=99)),
+    Members: st.builds(Members, st.binary(max_size=99)),
+    Removed: st.builds(Removed, NUMBERS),
 }
 SAID = st.one_of(*CALLS.values())
 

@@ -144,7 +144,7 @@ class Operations:
                 "apply": {"failure": health.failure, "skipped": health.skipped},
             },
         }
-        return json_response(200, document) if ready else json_response(503, document, _RETRY_IN_1_S)
+        return json_response(200, document) if ready else json_response(503, document, RETRY_IN_1_S)
 
     async def metrics(self, request: Request) -> Response:
         """The JSON document that the published client reads (AD-10). rss in bytes, cpu in seconds since the start, of
@@ -190,6 +190,6 @@ def _role_shown(health: Health) -> str:
     return f"{health.role}+leader" if health.leads_others and health.role != "leader" else health.role
 
 
-_RETRY_IN_1_S = ((b"Retry-After", b"1"),)
+RETRY_IN_1_S = ((b"Retry-After", b"1"),)
 _NO_CACHE = ((b"Cache-Control", b"no-cache"),)
 _STATUS = Response(200, b'{"status":"ok","engine":"raft"}', JSON)

@@ -19,7 +19,7 @@ from queen_node.doorway.channel import Channel
 from queen_node.doorway.frames import Kind
 from queen_node.doorway.link import DoorLink
 from queen_node.doorway.remote_broker import RemoteBroker
-from queen_node.doorway.report import Sums, unpack_response
+from queen_node.doorway.report import Sums, pack_question, unpack_response
 from queen_node.events import Event, HandBack, LetPopsGo, Pop, Withdraw
 from queen_node.http.messages import Request, Response
 from queen_node.inbox import Inbox
@@ -203,7 +203,7 @@ async def test_a_full_inbox_holds_calls_and_refuses_them_at_their_deadline(
 
 
 async def unasked(ends: Ends) -> Response:
-    return unpack_response(await ends.broker.ask("health", b""))
+    return unpack_response(await ends.broker.ask(pack_question("health", Request("GET", b"/health")), b""))
 
 
 async def test_a_question_after_the_node() -> None:

@@ -40,7 +40,9 @@ class History:
             Kind.PUSH: self._push, Kind.TIMERS: self._timers, Kind.FIRE: self._fire, Kind.POP: self._pop,
             Kind.ACK: self._ack, Kind.EXTEND: self._extend, Kind.HAND_BACK: self._hand_back,
             Kind.CONFIGURE: self._configure, Kind.FORGET_IDS: self._forget_ids,
-            Kind.CREATE_TENANT: self._create_tenant,
+            Kind.CREATE_TENANT: self._create_tenant, Kind.KNOW_MEMBERS: self._know_members,
+            Kind.CHANGE_MEMBERS: self._change_members, Kind.MEMBERS_CHANGED: self._members_changed,
+            Kind.RAISE_VERSION: self._raise_version,
         }
         self._weights = [WEIGHTS.get(kind, 1) for kind in self._draw]
 
@@ -116,6 +118,21 @@ class History:
 
     def _create_tenant(self) -> bytes:
         return commands.create_tenant(self._id(), bytes(15) + bytes((self._random.randint(1, 9),)), at_most=7)
+
+    def _know_members(self) -> bytes:
+        node = self._random.randint(1, 4)
+        return commands.know_members(self._id(), [(node, f"r{node}:1", f"h{node}:1", self._one(b"", bytes(16)))])
+
+    def _change_members(self) -> bytes:
+        voters, learners = self._one([1, 2], [1, 2, 3]), self._one([], [4])
+        return commands.change_members(
+            self._id(), self._random.randint(1, 9), voters, learners, force=False, before=([1, 2, 3], []))
+
+    def _members_changed(self) -> bytes:
+        return commands.members_changed(self._id(), self._random.randint(1, 9))
+
+    def _raise_version(self) -> bytes:
+        return commands.raise_version(self._id(), self._random.randint(1, 3))
 
     def _forget_ids(self) -> bytes:
         return commands.forget_ids(at_most=self._one(1, 5, 100), keep_at_least_s=self._one(0, 30))

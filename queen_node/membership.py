@@ -1,0 +1,471 @@
+"""The desk for the cell's members: what operators ask goes to the leader and is begun there, changes are carried on,
+and this node keeps to its peers as the membership says (contract/cluster.md, section 10; M-71).
+
+An actor: one task looks at group 0's state and does a step of the change that stands; each question has a task of its
+own. What a group changes next is in `membership_job`, what may be asked in `operator_calls`, what is shown of it all in
+`membership_view`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+import trio
+
+from queen_node import commands, operator_calls
+from queen_node.broker import Lane, Unavailable
+from queen_node.calls import NobodyWaits, Pending
+from queen_node.events import ChangeMembers, Event, TransferLeadership
+from queen_node.group import Group
+from queen_node.inbox import Inbox
+from queen_node.membership_check import Refusals, check, drops_members, job_target
+from queen_node.membership_job import CELL, STEP_S, MembershipJob
+from queen_node.operator_calls import (
+    AddLearner,
+    Begun,
+    Change,
+    OperatorRefused,
+    Promote,
+    Question,
+    SetVoters,
+    Told,
+    Transfer,
+)
+from queen_node.peer_calls import AskOperator, Members, OperatorCall, OperatorTold, PeerCall, Removed
+from queen_node.peers import Member, parse_address
+from queen_node.slots import Slot
+from queen_node.state.members import CHANGED_MEANWHILE, members_of, next_number
+from queen_node.state.rows import MemberRow, MembersRow
+from raft.core import Role
+from raft.membership import View
+from raft.messages import NodeId
+from raft.peer_frames import Hello
+from raft.transport import Peer
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+LEADERLESS_MAX_S: Final = 8.0  # CL-140
+LEADER_ANSWERS_WITHIN_S: Final = 12.0  # longer than a candidate may take to be connected
+CANDIDATE_WITHIN_S: Final = 10.0
+WRITE_WITHIN_S: Final = 10.0
+KNOW_WITHIN_S: Final = 5.0
+GONE_KEPT_S: Final = 1.0  # a removed node stays connected for so long, to be told
+ASKED_MAX: Final = 64  # of other nodes' questions at once
+
+
+class Cell(Protocol):
+    """A group of this node with its inbox."""
+
+    @property
+    def group(self) -> Group: ...
+
+    @property
+    def inbox(self) -> Inbox[Event]: ...
+
+
+class Others(Protocol):
+    """The other nodes: the peering."""
+
+    @property
+    def peers(self) -> Mapping[NodeId, Peer]: ...
+
+    def set_peers(self, peers: Mapping[NodeId, Peer]) -> None: ...
+
+    def hello_of(self, node: NodeId) -> Hello | None: ...
+
+    def tell(self, life: int, node: int, call: PeerCall) -> None: ...
+
+
+class _Watched:
+    """Something that tasks wait for to change."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def tell(self) -> None:
+        event, self._event = self._event, trio.Event()
+        event.set()
+
+    async def wait(self, within_s: float) -> None:
+        """Until the next change, or that long."""
+        with trio.move_on_after(within_s):
+            await self._event.wait()
+
+
+class MembershipDesk:
+    """One a node.
+
+    founders: as the settings list them, for as long as group 0 does not say who the members are. election_s,
+    heartbeat_s, lag_max: of the settings. on_removed: this node is a member no longer. others: None for a node that was
+    started as a single one.
+    """
+
+    def __init__(
+        self, *, node_id: int, directory_id: bytes, founders: tuple[Member, ...],
+        groups: Callable[[], Mapping[int, Cell]], others: Others | None, heartbeat_s: float,
+        election_s: float, lag_max: int, on_removed: Callable[[], None],
+    ) -> None:
+        self.node_id, self._directory_id, self._founders = node_id, directory_id, founders
+        self.groups, self._others = groups, others
+        self._on_removed = on_removed
+        self.live_within_s = max(2 * election_s, 1.0)
+        self.heartbeat_s, self.lag_max = heartbeat_s, lag_max
+        self.row = MembersRow([])
+        self.job: MembershipJob | None = None
+        self._seen_index = -1
+        self._told: MembersRow | None = None  # by another node, of a later change than the own state knows
+        self._said: dict[NodeId, tuple[int, int]] = {}  # (process, change) of which each other node was told
+        self._candidate: tuple[NodeId, Peer] | None = None
+        self._going: dict[NodeId, float] = {}  # removed, and until when they stay connected
+        self._know_again_s = 0.0
+        self._done_told = 0
+        self._changed = _Watched()
+        self._asked: dict[int, Slot] = {}
+        self._last_ask = 0
+        self._answering = 0
+        self._nursery: trio.Nursery | None = None
+
+    # --- what is known
+
+    @property
+    def max_silent_ticks(self) -> int:
+        """Of a member that counts as live."""
+        return max(1, round(self.live_within_s / self.heartbeat_s))
+
+    def live(self) -> frozenset[int]:
+        """Nodes that answer: this one, and those connected, who say something ten times a second."""
+        if self._others is None:
+            return frozenset((self.node_id,))
+        return frozenset((self.node_id, *(node for node in self._others.peers if self._others.hello_of(node))))
+
+    def hello_of(self, node: NodeId) -> Hello | None:
+        """What that node said of itself; None while it is not connected."""
+        return None if self._others is None else self._others.hello_of(node)
+
+    def view_of(self, life: int) -> View | None:
+        """What a leader knows of a group's members; None where this node does not lead."""
+        core = self.groups()[life].group.raft.core
+        return core.membership_view(self.max_silent_ticks, self.live()) if core.role is Role.LEADER else None
+
+    def addresses(self) -> Mapping[int, MemberRow]:
+        """Where members are, by their ids: as group 0 says, else as the settings do."""
+        known = {member.node_id: MemberRow(member.node_id, str(member.raft), str(member.http))
+                 for member in self._founders} if not self.row.members else {}
+        known |= {member.node_id: member for member in self.row.members}
+        return known
+
+    # --- the task
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            while True:
+                self.step(trio.current_time())
+                await trio.sleep(STEP_S)
+
+    def step(self, now_s: float) -> None:
+        """Look at group 0, keep to the peers that it names, carry on the change that stands."""
+        cell = self.groups()[CELL].group
+        if cell.machine.applied_index != self._seen_index:
+            self._seen_index = cell.machine.applied_index
+            self._look(members_of(cell.machine.store.committed()), now_s)
+        if self._others is not None:
+            self._others.set_peers(self._peers(now_s))
+            self._say_who_there_is(self._others)
+        if self.job is not None:
+            self._carry_on(self.job)
+        if cell.raft.may_propose:
+            self._lead(now_s)
+
+    def _look(self, row: MembersRow, now_s: float) -> None:
+        before, self.row = self.row, row
+        if row == before:
+            return
+        job = row.job
+        if job is None or job.done:
+            self.job = None
+        elif self.job is None or self.job.number != job.number:
+            self.job = MembershipJob(job.number, job_target(job), drops=drops_members(job))
+            log.info("the members change", number=job.number, voters=job.voters, learners=job.learners)
+        here = {member.node_id for member in row.members}
+        for member in before.members:
+            if member.node_id not in here and member.node_id != self.node_id:
+                self._going[member.node_id] = now_s + GONE_KEPT_S
+                if self._others is not None and job is not None:
+                    self._others.tell(CELL, member.node_id, Removed(job.number))
+        if before.members and self.node_id not in here and any(
+                member.node_id == self.node_id for member in before.members):
+            self._on_removed()
+        self._changed.tell()
+
+    def _peers(self, now_s: float) -> dict[NodeId, Peer]:
+        """Who the others are: as the latest change says, of which this node's state or another node knows."""
+        row = self.row
+        if self._told is not None and next_number(self._told) > next_number(row):
+            row = self._told
+        peers: dict[NodeId, Peer] = {}
+        if not any(member.node_id == self.node_id for member in row.members):
+            peers |= {member.node_id: Peer(member.raft) for member in self._founders}
+        peers |= {
+            member.node_id: Peer(parse_address(member.raft), member.directory_id or None) for member in row.members}
+        if self._candidate is not None:
+            peers.setdefault(*self._candidate)
+        if self._others is not None:
+            self._going = {node: until for node, until in self._going.items() if until > now_s and node not in peers}
+            peers |= {node: self._others.peers[node] for node in self._going if node in self._others.peers}
+        peers.pop(self.node_id, None)
+        return peers
+
+    def _say_who_there_is(self, others: Others) -> None:
+        """Each node that connects, and all when it changes: one that is behind could not find who leads now."""
+        number = next_number(self.row)
+        for node in others.peers:
+            hello = others.hello_of(node)
+            if hello is not None and self.row.members and self._said.get(node) != (hello.process_number, number):
+                self._said[node] = hello.process_number, number
+                others.tell(CELL, node, Members(msgspec.msgpack.encode(self.row)))
+
+    def _carry_on(self, job: MembershipJob) -> None:
+        row_job = self.row.job
+        groups = self.groups()
+        lives = job.take_step({life: actor.group for life, actor in groups.items()})
+        if lives and row_job is not None:
+            event = ChangeMembers(job.target, row_job.force, self.live(), self.max_silent_ticks, self.lag_max)
+            for life in lives:
+                groups[life].inbox.put(event)
+
+    def _lead(self, now_s: float) -> None:
+        """What only group 0's leader says."""
+        job, groups = self.job, self.groups()
+        if job is not None and job.number != self._done_told and job.is_through(
+                {life: actor.group for life, actor in groups.items()}):
+            self._done_told = job.number
+            self._propose(commands.members_changed(os.urandom(16), job.number))
+        unknown = self._unknown_members() if now_s >= self._know_again_s else []
+        if unknown:
+            self._know_again_s = now_s + KNOW_WITHIN_S
+            self._propose(commands.know_members(os.urandom(16), unknown))
+
+    def _unknown_members(self) -> list[tuple[int, str, str, bytes]]:
+        """Members of the settings' list of which group 0 does not say where they are, or which directory they have."""
+        known = {member.node_id: member for member in self.row.members}
+        members = self.groups()[CELL].group.raft.core.configuration.members
+        unknown = []
+        for founder in self._founders:
+            row, directory = known.get(founder.node_id), self._directory_of(founder.node_id)
+            if founder.node_id in members and (row is None or (directory and not row.directory_id)):
+                unknown.append((founder.node_id, str(founder.raft), str(founder.http), directory))
+        return unknown
+
+    def _directory_of(self, node: NodeId) -> bytes:
+        if node == self.node_id:
+            return self._directory_id
+        hello = self.hello_of(node)
+        return b"" if hello is None else hello.directory_id
+
+    def _propose(self, command: bytes) -> None:
+        """Nobody waits: what is lost is proposed again by whoever leads then."""
+        give_up_at_s = trio.current_time() + KNOW_WITHIN_S
+        self.groups()[CELL].inbox.put((Lane.DRAINING, Pending(command, NobodyWaits(), give_up_at_s=give_up_at_s)))
+
+    # --- questions
+
+    async def ask(self, question: Question, timeout_s: float) -> Begun:
+        """Have it begun by the leader, and wait until this node's state shows that it is done.
+
+        Raises OperatorRefused; with `timeout` it may be done yet.
+        """
+        with trio.move_on_after(timeout_s):
+            begun = await self._begin_at_leader(question)
+            if begun.number:
+                await self._wait_until_done(begun.number)
+            return begun
+        raise OperatorRefused("timeout", "the deadline passed; the change goes on: look before repeating it")
+
+    async def _begin_at_leader(self, question: Question) -> Begun:
+        life = question.group if isinstance(question, Transfer) else CELL
+        leaderless_until_s = trio.current_time() + LEADERLESS_MAX_S
+        while True:
+            actor = self.groups().get(life)
+            if actor is None:
+                raise OperatorRefused("bad_request", f"there is no group {life}")
+            core = actor.group.raft.core
+            if core.leader == self.node_id and actor.group.raft.may_propose:
+                return await self._begin(question)
+            if core.leader not in (0, self.node_id):
+                begun = await self._forward(core.leader, question)
+                if begun is not None:
+                    return begun
+            if trio.current_time() >= leaderless_until_s:
+                raise OperatorRefused("no_leader", "no leader is known")
+            await self._changed.wait(STEP_S)
+
+    async def _forward(self, leader: NodeId, question: Question) -> Begun | None:
+        """The leader's answer; None: it leads no longer. Raises OperatorRefused."""
+        if self._others is None or self.hello_of(leader) is None:
+            raise OperatorRefused("leader_unreachable", f"node {leader}, which leads, is not connected")
+        self._last_ask = number = self._last_ask + 1
+        slot = self._asked[number] = Slot()
+        self._others.tell(CELL, leader, AskOperator(number, operator_calls.encode(question)))
+        try:
+            with trio.move_on_after(LEADER_ANSWERS_WITHIN_S):
+                told = Told(*msgspec.msgpack.decode(await slot.wait(), type=tuple[int, bytes]))
+                if told.status == 200:
+                    return msgspec.msgpack.decode(told.document, type=Begun)
+                code, text = msgspec.msgpack.decode(told.document, type=tuple[str, str])
+                if code == "retry":
+                    return None
+                raise OperatorRefused(code, text)
+        finally:
+            del self._asked[number]
+        raise OperatorRefused("leader_unreachable", f"node {leader}, which leads, has not answered")
+
+    async def _wait_until_done(self, number: int) -> None:
+        while True:
+            job = self.row.job
+            if job is not None and job.number > number:
+                raise OperatorRefused("membership_changed", "another change has taken this one's place")
+            if job is not None and job.number == number and job.done:
+                return
+            await self._changed.wait(STEP_S)
+
+    # --- what the leader begins
+
+    async def _begin(self, question: Question) -> Begun:
+        if isinstance(question, Transfer):
+            return await self._transfer(question)
+        if self._others is None:
+            raise OperatorRefused(
+                "bad_request", "this node was started as a single one (QUEEN_RAFT_REPLICATOR): it has no raft port")
+        try:
+            if isinstance(question, AddLearner):
+                await self._connect(question)
+            return await self._begin_change(question)
+        finally:
+            self._candidate = None
+
+    async def _connect(self, question: AddLearner) -> None:
+        """Who is to be added is connected first: it must run and answer (CL-104)."""
+        check(question, self._checked())
+        peers = {} if self._others is None else self._others.peers
+        if question.node_id in peers:
+            return
+        self._candidate = question.node_id, Peer(parse_address(question.raft))
+        with trio.move_on_after(CANDIDATE_WITHIN_S):
+            while self.hello_of(question.node_id) is None:
+                await self._changed.wait(STEP_S)
+            return
+        raise OperatorRefused(
+            "no_quorum", f"node {question.node_id} does not answer at {question.raft}: start it with QUEEN_RAFT_JOIN=1")
+
+    def _checked(self) -> Refusals:
+        """What a change is checked against. Raises OperatorRefused where this node leads no longer."""
+        view = self.view_of(CELL)
+        if view is None:
+            raise OperatorRefused("retry", "this node leads no longer")
+        return Refusals(view, self.row, self.addresses(), self.lag_max)
+
+    async def _begin_change(self, question: Change) -> Begun:
+        against = self._checked()
+        target = check(question, against, connected=True)
+        job = self.row.job
+        if target is None:
+            return Begun(0 if job is None or job.done else job.number)
+        if isinstance(question, AddLearner):
+            hello = self.hello_of(question.node_id)
+            directory_id = b"" if hello is None else hello.directory_id
+            if hello is not None and hello.highest_format < self.row.cluster_version:
+                raise OperatorRefused(
+                    "no_quorum", f"node {question.node_id} reads formats up to {hello.highest_format}, the cluster "
+                    f"writes {self.row.cluster_version}")
+            await self._write(commands.know_members(
+                os.urandom(16), [(question.node_id, question.raft, question.http, directory_id)]))
+        now = against.view.configuration
+        number = await self._write(commands.change_members(
+            os.urandom(16), next_number(against.row), target.voters, target.learners,
+            force=isinstance(question, Promote | SetVoters) and question.force, before=(now.voters, now.learners)))
+        if number == CHANGED_MEANWHILE:
+            raise OperatorRefused("membership_changed", "somebody else's change came in between")
+        return Begun(number)
+
+    async def _write(self, command: bytes) -> int:
+        slot = Slot()
+        pending = Pending(command, slot, give_up_at_s=trio.current_time() + WRITE_WITHIN_S)
+        self.groups()[CELL].inbox.put((Lane.DRAINING, pending))
+        try:
+            return msgspec.msgpack.decode(await slot.wait(), type=int)
+        except Unavailable as error:
+            raise OperatorRefused("leader_changed", f"an election came in between ({error.code})") from error
+
+    async def _transfer(self, question: Transfer) -> Begun:
+        actor = self.groups()[question.group]
+        core = actor.group.raft.core
+        to = question.to or core.best_successor(self.max_silent_ticks)
+        if to == self.node_id:
+            return Begun(leader=self.node_id)
+        if not core.configuration.is_voter(to):
+            raise OperatorRefused("not_a_member" if to else "last_voter", f"no other voter {to or ''} in this group")
+        if to not in self.live():
+            raise OperatorRefused("no_quorum", f"node {to} does not answer")
+        while core.leader in (0, self.node_id):
+            if core.role is Role.LEADER and not core.transfer_target:
+                actor.inbox.put(TransferLeadership(to))
+            await trio.sleep(STEP_S)
+        return Begun(leader=core.leader)
+
+    # --- what other nodes say; none of it waits
+
+    def hear(self, node: NodeId, call: OperatorCall) -> None:
+        """See `OperatorCall`."""
+        match call:
+            case AskOperator(number, question):
+                if self._nursery is not None and self._answering < ASKED_MAX:
+                    self._nursery.start_soon(self._answer, node, number, question)
+            case OperatorTold(number, status, document):
+                slot = self._asked.get(number)
+                if slot is not None:
+                    slot.answer(msgspec.msgpack.encode((status, document)))
+            case Members(row):
+                self._hear_members(node, row)
+            case Removed(number):
+                if number >= next_number(self.row) - 1:
+                    self._on_removed()
+
+    def _hear_members(self, node: NodeId, row: bytes) -> None:
+        try:
+            told = msgspec.msgpack.decode(row, type=MembersRow)
+            for member in told.members:
+                parse_address(member.raft)
+        except (msgspec.MsgspecError, ValueError) as error:
+            log.warning("a peer says what no release of ours does", peer=node, error=str(error))
+            return
+        if self._told is None or next_number(told) >= next_number(self._told):
+            self._told = told
+
+    async def _answer(self, node: NodeId, number: int, raw: bytes) -> None:
+        self._answering += 1
+        try:
+            with trio.move_on_after(LEADER_ANSWERS_WITHIN_S):
+                told = await self._begun_for(raw)
+                if self._others is not None:
+                    self._others.tell(CELL, node, OperatorTold(number, told.status, told.document))
+        finally:
+            self._answering -= 1
+
+    async def _begun_for(self, raw: bytes) -> Told:
+        try:
+            question = operator_calls.decode(raw)
+            life = question.group if isinstance(question, Transfer) else CELL
+            actor = self.groups().get(life)
+            if actor is None or not actor.group.raft.may_propose:
+                raise OperatorRefused("retry", "this node does not lead")
+            return Told(200, msgspec.msgpack.encode(await self._begin(question)))
+        except msgspec.MsgspecError as error:
+            refused = OperatorRefused("bad_request", str(error))
+        except OperatorRefused as error:
+            refused = error
+        return Told(operator_calls.STATUS_OF[refused.code], msgspec.msgpack.encode((refused.code, refused.text)))

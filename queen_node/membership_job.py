@@ -1,0 +1,142 @@
+"""A change of members on its way through all groups of the cell (M-71): what each group's leader does next, and when it
+is through.
+
+Plain code, nothing awaits. A change says where every group is to be brought, so it can be taken up by any leader at any
+moment, and a group that is there needs nothing. What a group's change consists of is Raft's (`raft.membership`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from queen_node.events import ChangeMembers, TransferLeadership
+from raft.core import NotLeader
+from raft.group import RaftGroup
+from raft.membership import MembershipRefused, View, Why, with_learner, with_voters
+from raft.quorum import Configuration
+
+CELL: Final = 0  # life of group 0
+STEP_S: Final = 0.05
+GROUPS_A_STEP: Final = 10  # 200 groups a second (M-71)
+LOOKED_AT_A_STEP: Final = 2000  # groups, so that a step of 10,000 takes no longer than a few ms
+
+
+class GroupOfJob(Protocol):
+    """What the change needs to know of a group of this node."""
+
+    @property
+    def raft(self) -> RaftGroup: ...
+
+
+def next_step(view: View, target: Configuration, *, force: bool, lag_max: int) -> Configuration | None:
+    """What the group's leader changes to now on the way to `target`; None: nothing, the group is there.
+
+    First who is new learns, then who votes changes, then who only learned goes. Raises MembershipRefused while that
+    cannot be: it is tried again.
+    """
+    now = view.configuration
+    if now == target:
+        return None
+    for node_id in target.members:
+        if node_id not in now.members:
+            return with_learner(view, node_id)
+    if now.voters != target.voters:
+        for node_id in target.voters:
+            if node_id in now.learners and not view.match_indexes.get(node_id, 0):
+                # Its vote would count at once, and who holds nothing is not to give one: it may have voted before it
+                # lost its disk (CL-105).
+                raise MembershipRefused(Why.LEARNER_BEHIND, f"learner {node_id} holds nothing of the log yet")
+        return with_voters(view, target.voters, force=force, lag_max=lag_max)
+    return Configuration(now.voters, (), target.learners)
+
+
+def change(raft: RaftGroup, event: ChangeMembers) -> None:
+    """In the group's own turn: one step towards what the event names, if this node leads and it can be done now."""
+    core = raft.core
+    if not raft.may_propose:
+        return
+    view = core.membership_view(event.max_silent_ticks, event.live)
+    if core.node_id not in event.target.voters:
+        successor = _successor(view, event.target)
+        if successor:
+            core.transfer_leadership(successor)
+        return
+    try:
+        after = next_step(view, event.target, force=event.force, lag_max=event.lag_max)
+        if after is not None:
+            core.change_membership(view.configuration, after)
+    except (MembershipRefused, NotLeader):
+        return  # the job asks again
+
+
+def _successor(view: View, target: Configuration) -> int:
+    """Who goes on with the change where the leader is to go: it would not hear whether the last step was committed. 0:
+    nobody who will stay answers."""
+    staying = [node for node in target.voters if node in view.live and node in view.configuration.voters]
+    return max(staying, key=lambda node: view.match_indexes.get(node, 0), default=0)
+
+
+def transfer(raft: RaftGroup, event: TransferLeadership) -> None:
+    """In the group's own turn: hand over to that voter, if this node leads still."""
+    if raft.may_propose and event.to != raft.core.node_id and raft.core.configuration.is_voter(event.to):
+        raft.core.transfer_leadership(event.to)
+
+
+class MembershipJob:
+    """The walk of one change over the groups of this node.
+
+    Every node walks: each group's leader acts. Whether all groups are through is known when a walk found nothing left;
+    only group 0's leader says so.
+    """
+
+    def __init__(self, number: int, target: Configuration, *, drops: bool) -> None:
+        """drops: some are members no longer when it is through."""
+        self.number, self.target, self._drops = number, target, drops
+        self._left: dict[int, None] = {}
+        self._walked = False
+
+    @property
+    def left_count(self) -> int | None:
+        """Groups that are not there yet, as of the last look at each; None: not all were looked at."""
+        return len(self._left) if self._walked else None
+
+    def take_step(self, groups: Mapping[int, GroupOfJob]) -> list[int]:
+        """Lives of the groups that this node leads and should change now."""
+        if not self._left:
+            self._left = dict.fromkeys(groups)
+        lives: list[int] = []
+        for life in list(self._left)[:LOOKED_AT_A_STEP]:
+            del self._left[life]
+            group = groups.get(life)
+            if group is None or is_there(group.raft, self.target):
+                continue
+            self._left[life] = None  # behind the others
+            if life == CELL and self._drops and len(self._left) > 1 and group.raft.core.node_id in self.target.voters:
+                continue  # last: who hears no more of group 0 would not know that the groups it leads are to change
+            if group.raft.may_propose and not group.raft.core.configuration.outgoing:
+                lives.append(life)
+                if len(lives) == GROUPS_A_STEP:
+                    break
+        self._walked = self._walked or not self._left
+        return lives
+
+    def is_through(self, groups: Mapping[int, GroupOfJob]) -> bool:
+        """Whether every group is there, those among them that began since the last walk. Costs a look at each group, so
+        ask only when nothing is left."""
+        if self._left:
+            return False
+        missing = [life for life, group in groups.items() if not is_there(group.raft, self.target)]
+        self._left = dict.fromkeys(missing)
+        return not missing
+
+
+def is_there(raft: RaftGroup, target: Configuration) -> bool:
+    """Whether these are the group's members, for good: as far as this node knows."""
+    core = raft.core
+    return core.configuration == target and core.membership_index <= core.commit_index
+
+
+def groups_left(groups: Iterable[GroupOfJob], target: Configuration) -> int:
+    """How many groups are not there yet; a look at each."""
+    return sum(not is_there(group.raft, target) for group in groups)

@@ -1,0 +1,98 @@
+"""Members come and go while the cell serves (cluster.md 10; M-71): real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from tests.cluster.test_three_nodes import PATIENCE_S, clients, make_group, pop_texts, push
+from tests.support.cluster_process import ClusterProcess, cluster, role_of
+from tests.support.http_client import Answer, HttpClient
+from tests.support.node_process import NodeProcess, free_port
+
+MEMBERSHIP = "/api/v1/system/raft/membership"
+
+
+@contextmanager
+def fourth(three: ClusterProcess, folder: Path, node_id: int = 4) -> Iterator[dict[str, Any]]:
+    """Another node that waits to be added, started; what adds it."""
+    node = NodeProcess(folder / f"node-{node_id}")
+    raft_port = free_port()
+    settings = three.nodes[1].settings
+    address = f"127.0.0.1:{raft_port}/127.0.0.1:{node.port}"
+    node.settings |= settings | {
+        "QUEEN_RAFT_NODE_ID": str(node_id), "QUEEN_RAFT_LISTEN": f"127.0.0.1:{raft_port}", "QUEEN_RAFT_JOIN": "1",
+        "QUEEN_RAFT_PEERS": f"{settings['QUEEN_RAFT_PEERS']},{node_id}={address}"}
+    three.nodes[node_id] = node
+    node.launch()
+    try:
+        yield {"id": node_id, "raft": f"127.0.0.1:{raft_port}", "http": f"127.0.0.1:{node.port}"}
+    finally:
+        node.close()
+
+
+async def wait_for_role(node: NodeProcess, role: str) -> None:
+    with trio.fail_after(PATIENCE_S):
+        while True:
+            if await trio.to_thread.run_sync(role_of, node) == role:
+                return
+            await trio.sleep(0.01)
+
+
+def refused(answer: Answer) -> tuple[int, str]:
+    document = answer.json()
+    assert document["ok"] is False and document["error"]
+    return answer.status, document["code"]
+
+
+async def wait_for_all_groups(client: HttpClient, voters: list[int]) -> None:
+    """Until each group that this node hosts has these voters, as far as it knows."""
+    with trio.fail_after(PATIENCE_S):
+        while True:
+            groups = (await client.get("/api/v1/raft/status")).json()["groups"]
+            if len(groups) == 2 and all(group["voters"] == voters for group in groups):
+                return
+            await trio.sleep(0.01)
+
+
+async def test_a_node_is_added_promoted_and_removed(tmp_path: Path) -> None:
+    """CL-100, CL-101, CL-103, CL-106: asked of any node, and through door processes."""
+    with cluster(tmp_path, {"QUEEN_DOORS": "1"}) as three, fourth(three, tmp_path) as new:
+        await make_group(three)
+        async with clients(three, 1, 2, 3, 4) as nodes:
+            assert (await nodes[0].post("/api/v1/push", push("before"))).status == 201
+            await wait_for_role(three.nodes[4], "learner")
+            assert three.nodes[4].health_status() == 503
+            assert refused(await nodes[0].post(f"{MEMBERSHIP}/promote", {"ids": [4]})) == (400, "not_a_member")
+
+            added = await nodes[1].post(f"{MEMBERSHIP}/learners", new)
+            assert (added.status, added.json()["ok"]) == (200, True), added
+            again = await nodes[2].post(f"{MEMBERSHIP}/learners", new)
+            assert again.json()["membership"]["learners"] == [4]
+            moved = await nodes[2].post(f"{MEMBERSHIP}/learners", new | {"http": "127.0.0.1:9"})
+            assert refused(moved) == (409, "address_mismatch")
+
+            promoted = await nodes[2].post(f"{MEMBERSHIP}/promote", {"ids": [4]})
+            assert promoted.status == 200, promoted
+            view = promoted.json()["membership"]  # of the node that was asked; others may be a moment behind
+            assert (view["voters"], view["learners"], view["changeInFlight"]) == ([1, 2, 3, 4], [], False)
+            assert [member["http"] for member in view["members"]][3] == new["http"]
+            await wait_for_all_groups(nodes[3], [1, 2, 3, 4])
+            assert (await nodes[3].post("/api/v1/push", push("at the new one"))).status == 201
+            assert sorted(await pop_texts(nodes[3], 2)) == ["at the new one", "before"]
+
+            moved = await nodes[3].post("/api/v1/system/raft/transfer", {"group": 0, "to": 4})
+            assert (moved.status, moved.json()["leader"]) == (200, 4), moved
+            removed = await nodes[0].delete(f"{MEMBERSHIP}/members/4")
+            assert removed.status == 200, removed
+            assert (await nodes[1].delete(f"{MEMBERSHIP}/members/4")).status == 200
+            assert refused(await nodes[1].delete(f"{MEMBERSHIP}/members/5")) == (400, "not_a_member")
+            await wait_for_role(three.nodes[4], "stopped")
+            await wait_for_all_groups(nodes[0], [1, 2, 3])
+            assert (await nodes[0].post("/api/v1/push", push("after"))).status == 201
+            assert await pop_texts(nodes[1], 1) == ["after"]
+        assert three.nodes[4].stop() == 0

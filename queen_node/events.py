@@ -121,6 +121,13 @@ class ChangeMembers:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """The founders have met: they are the members of this group, which has no past."""
+
+    configuration: Configuration
+
+
+@dataclass(frozen=True, slots=True)
 class TransferLeadership:
     """An operator wants that node to lead the group."""
 
@@ -132,4 +139,5 @@ DUE, ALARM, LET_POPS_GO, TICK = Due(), Alarm(), LetPopsGo(), Tick()
 Event = (
     tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Heard | HeardClock | Tick | Due | Alarm
     | LetPopsGo | HandOver | Campaign | SnapshotEvent | ChangeMembers | TransferLeadership
+    | Found
 )

@@ -20,6 +20,7 @@ from queen_node.events import (
     ChangeMembers,
     Due,
     Event,
+    Found,
     HandBack,
     HandOver,
     Heard,
@@ -164,7 +165,7 @@ class GroupActor:
             case Heard(node, said):
                 if isinstance(said, PeerCall):
                     group.hear(node, said, now_us)
-                else:
+                elif membership_job.may_hear(group.raft.core, said):
                     group.raft.step(said)
             case HeardClock(node, boottime_us):
                 group.raft.hear_boottime(node, boottime_us)
@@ -176,6 +177,8 @@ class GroupActor:
                 group.hand_over(max_silent_ticks)
             case ChangeMembers():
                 membership_job.change(group.raft, event)
+            case Found(configuration):
+                group.raft.core.found(configuration)
             case TransferLeadership():
                 membership_job.transfer(group.raft, event)
             case PendingRead():

@@ -24,13 +24,15 @@ class CannotStart(Exception):
 class Layout(msgspec.Struct, frozen=True):
     """The file's content. `directory_id`: random, made with the directory; a copy of it is a second node's. founders:
     ids of the first voters of the node's groups, as far as it knew them: of one that was added later it is none itself;
-    cluster_id: of those it speaks to (CL-4, CL-106), empty while it waits to be added."""
+    empty before the others were met; directories: ids of the founders' (CL-105); cluster_id: of those it speaks to
+    (CL-4, CL-106), empty while it waits to be added."""
 
     version: int
     node_id: int
     directory_id: str
     founders: tuple[int, ...]
     cluster_id: str
+    directories: dict[int, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +62,17 @@ def open_layout(
 ) -> tuple[Layout, bool]:
     """Read the layout, or write it if the directory is new; and whether it was. Raises CannotStart.
 
-    founders: without any the node is alone. joins: a new node waits to be added to them (CL-106).
+    founders: as they are listed; without any the node is alone. joins: a new node waits to be added to them (CL-106);
+    else several found a cluster together once they have met (`founding`).
     """
+    others = tuple(founder for founder in founders if founder != node_id)
     if joins:
-        founders, cluster_id = tuple(founder for founder in founders if founder != node_id), ""
+        cluster_id = ""
     try:
         raw = places.layout.read_bytes()
     except FileNotFoundError:
-        return _found_directory(places, node_id, founders or (node_id,), cluster_id), True
+        decided = others if joins else () if others else (node_id,)
+        return _found_directory(places, node_id, decided, cluster_id), True
     except OSError as error:
         raise CannotStart(f"{places.layout}: {error.strerror}") from error
     try:
@@ -82,6 +87,8 @@ def open_layout(
     for part in (places.log, places.store):
         if not part.is_dir():
             raise CannotStart(f"{part}: missing, though {places.layout} says that data was kept here")
+    if joins and not layout.founders:
+        layout = write_layout(places, msgspec.structs.replace(layout, founders=others, cluster_id=""))
     return layout, False
 
 

@@ -1,5 +1,5 @@
 """The desk for the cell's members: what operators ask goes to the leader and is begun there, changes are carried on,
-and this node keeps to its peers as the membership says (contract/cluster.md, section 10; M-71).
+whoever leads (contract/cluster.md, section 10; M-71).
 
 An actor: one task looks at group 0's state and does a step of the change that stands; each question has a task of its
 own. What a group changes next is in `membership_job`, what may be asked in `operator_calls`, what is shown of it all in
@@ -16,12 +16,14 @@ import msgspec
 import structlog
 import trio
 
-from queen_node import commands, operator_calls
+from queen_node import commands, operator_calls, queries
+from queen_node.acquaintances import Acquaintances, Others
 from queen_node.broker import Lane, Unavailable
-from queen_node.calls import NobodyWaits, Pending
-from queen_node.events import ChangeMembers, Event, TransferLeadership
+from queen_node.calls import NobodyWaits, Pending, PendingRead
+from queen_node.events import ChangeMembers, Event, Found, TransferLeadership
 from queen_node.group import Group
 from queen_node.inbox import Inbox
+from queen_node.layout import Layout
 from queen_node.membership_check import Refusals, check, drops_members, job_target
 from queen_node.membership_job import CELL, STEP_S, MembershipJob
 from queen_node.operator_calls import (
@@ -35,7 +37,7 @@ from queen_node.operator_calls import (
     Told,
     Transfer,
 )
-from queen_node.peer_calls import AskOperator, Members, OperatorCall, OperatorTold, PeerCall, Removed
+from queen_node.peer_calls import AskOperator, Known, Members, OperatorCall, OperatorTold, Removed
 from queen_node.peers import Member, parse_address
 from queen_node.slots import Slot
 from queen_node.state.members import CHANGED_MEANWHILE, members_of, next_number
@@ -53,7 +55,6 @@ LEADER_ANSWERS_WITHIN_S: Final = 12.0  # longer than a candidate may take to be 
 CANDIDATE_WITHIN_S: Final = 10.0
 WRITE_WITHIN_S: Final = 10.0
 KNOW_WITHIN_S: Final = 5.0
-GONE_KEPT_S: Final = 1.0  # a removed node stays connected for so long, to be told
 ASKED_MAX: Final = 64  # of other nodes' questions at once
 
 
@@ -65,19 +66,6 @@ class Cell(Protocol):
 
     @property
     def inbox(self) -> Inbox[Event]: ...
-
-
-class Others(Protocol):
-    """The other nodes: the peering."""
-
-    @property
-    def peers(self) -> Mapping[NodeId, Peer]: ...
-
-    def set_peers(self, peers: Mapping[NodeId, Peer]) -> None: ...
-
-    def hello_of(self, node: NodeId) -> Hello | None: ...
-
-    def tell(self, life: int, node: int, call: PeerCall) -> None: ...
 
 
 class _Watched:
@@ -99,17 +87,20 @@ class _Watched:
 class MembershipDesk:
     """One a node.
 
-    founders: as the settings list them, for as long as group 0 does not say who the members are. election_s,
+    layout, keep_layout: of the data directory. listed: the nodes of the settings' list (`acquaintances`). election_s,
     heartbeat_s, lag_max: of the settings. on_removed: this node is a member no longer. others: None for a node that was
     started as a single one.
     """
 
     def __init__(
-        self, *, node_id: int, directory_id: bytes, founders: tuple[Member, ...],
+        self, *, layout: Layout, keep_layout: Callable[[Layout], object], listed: tuple[Member, ...],
         groups: Callable[[], Mapping[int, Cell]], others: Others | None, heartbeat_s: float,
         election_s: float, lag_max: int, on_removed: Callable[[], None],
     ) -> None:
-        self.node_id, self._directory_id, self._founders = node_id, directory_id, founders
+        self.node_id, self._listed = layout.node_id, listed
+        self._acquaintances = None if others is None else Acquaintances(
+            others, layout=layout, keep_layout=keep_layout, listed=listed,
+            on_founded=lambda members: groups()[CELL].inbox.put(Found(members)))
         self.groups, self._others = groups, others
         self._on_removed = on_removed
         self.live_within_s = max(2 * election_s, 1.0)
@@ -117,10 +108,6 @@ class MembershipDesk:
         self.row = MembersRow([])
         self.job: MembershipJob | None = None
         self._seen_index = -1
-        self._told: MembersRow | None = None  # by another node, of a later change than the own state knows
-        self._said: dict[NodeId, tuple[int, int]] = {}  # (process, change) of which each other node was told
-        self._candidate: tuple[NodeId, Peer] | None = None
-        self._going: dict[NodeId, float] = {}  # removed, and until when they stay connected
         self._know_again_s = 0.0
         self._done_told = 0
         self._changed = _Watched()
@@ -153,10 +140,8 @@ class MembershipDesk:
 
     def addresses(self) -> Mapping[int, MemberRow]:
         """Where members are, by their ids: as group 0 says, else as the settings do."""
-        known = {member.node_id: MemberRow(member.node_id, str(member.raft), str(member.http))
-                 for member in self._founders} if not self.row.members else {}
-        known |= {member.node_id: member for member in self.row.members}
-        return known
+        listed = [MemberRow(member.node_id, str(member.raft), str(member.http)) for member in self._listed]
+        return {member.node_id: member for member in self.row.members or listed}
 
     # --- the task
 
@@ -170,16 +155,19 @@ class MembershipDesk:
     def step(self, now_s: float) -> None:
         """Look at group 0, keep to the peers that it names, carry on the change that stands."""
         cell = self.groups()[CELL].group
-        if cell.machine.applied_index != self._seen_index:
-            self._seen_index = cell.machine.applied_index
-            self._look(members_of(cell.machine.store.committed()), now_s)
-        if self._others is not None:
-            self._others.set_peers(self._peers(now_s))
-            self._say_who_there_is(self._others)
+        self._see(now_s)
+        if self._acquaintances is not None:
+            self._acquaintances.step(self.row, now_s)
         if self.job is not None:
             self._carry_on(self.job)
         if cell.raft.may_propose:
             self._lead(now_s)
+
+    def _see(self, now_s: float) -> None:
+        machine = self.groups()[CELL].group.machine
+        if machine.applied_index != self._seen_index:
+            self._seen_index = machine.applied_index
+            self._look(members_of(machine.store.committed()), now_s)
 
     def _look(self, row: MembersRow, now_s: float) -> None:
         before, self.row = self.row, row
@@ -191,43 +179,12 @@ class MembershipDesk:
         elif self.job is None or self.job.number != job.number:
             self.job = MembershipJob(job.number, job_target(job), drops=drops_members(job))
             log.info("the members change", number=job.number, voters=job.voters, learners=job.learners)
-        here = {member.node_id for member in row.members}
-        for member in before.members:
-            if member.node_id not in here and member.node_id != self.node_id:
-                self._going[member.node_id] = now_s + GONE_KEPT_S
-                if self._others is not None and job is not None:
-                    self._others.tell(CELL, member.node_id, Removed(job.number))
-        if before.members and self.node_id not in here and any(
-                member.node_id == self.node_id for member in before.members):
-            self._on_removed()
+        here = {self.node_id, *(member.node_id for member in row.members)}
+        if self._acquaintances is not None and job is not None:
+            for member in before.members:
+                if member.node_id not in here:
+                    self._acquaintances.removed(member.node_id, job.number, now_s)
         self._changed.tell()
-
-    def _peers(self, now_s: float) -> dict[NodeId, Peer]:
-        """Who the others are: as the latest change says, of which this node's state or another node knows."""
-        row = self.row
-        if self._told is not None and next_number(self._told) > next_number(row):
-            row = self._told
-        peers: dict[NodeId, Peer] = {}
-        if not any(member.node_id == self.node_id for member in row.members):
-            peers |= {member.node_id: Peer(member.raft) for member in self._founders}
-        peers |= {
-            member.node_id: Peer(parse_address(member.raft), member.directory_id or None) for member in row.members}
-        if self._candidate is not None:
-            peers.setdefault(*self._candidate)
-        if self._others is not None:
-            self._going = {node: until for node, until in self._going.items() if until > now_s and node not in peers}
-            peers |= {node: self._others.peers[node] for node in self._going if node in self._others.peers}
-        peers.pop(self.node_id, None)
-        return peers
-
-    def _say_who_there_is(self, others: Others) -> None:
-        """Each node that connects, and all when it changes: one that is behind could not find who leads now."""
-        number = next_number(self.row)
-        for node in others.peers:
-            hello = others.hello_of(node)
-            if hello is not None and self.row.members and self._said.get(node) != (hello.process_number, number):
-                self._said[node] = hello.process_number, number
-                others.tell(CELL, node, Members(msgspec.msgpack.encode(self.row)))
 
     def _carry_on(self, job: MembershipJob) -> None:
         row_job = self.row.job
@@ -255,17 +212,13 @@ class MembershipDesk:
         known = {member.node_id: member for member in self.row.members}
         members = self.groups()[CELL].group.raft.core.configuration.members
         unknown = []
-        for founder in self._founders:
-            row, directory = known.get(founder.node_id), self._directory_of(founder.node_id)
+        for founder in self._listed:
+            row, directory = known.get(founder.node_id), b""
+            if self._acquaintances is not None:
+                directory = self._acquaintances.directory_of(founder.node_id)
             if founder.node_id in members and (row is None or (directory and not row.directory_id)):
                 unknown.append((founder.node_id, str(founder.raft), str(founder.http), directory))
         return unknown
-
-    def _directory_of(self, node: NodeId) -> bytes:
-        if node == self.node_id:
-            return self._directory_id
-        hello = self.hello_of(node)
-        return b"" if hello is None else hello.directory_id
 
     def _propose(self, command: bytes) -> None:
         """Nobody waits: what is lost is proposed again by whoever leads then."""
@@ -338,23 +291,23 @@ class MembershipDesk:
     async def _begin(self, question: Question) -> Begun:
         if isinstance(question, Transfer):
             return await self._transfer(question)
-        if self._others is None:
+        if self._acquaintances is None:
             raise OperatorRefused(
                 "bad_request", "this node was started as a single one (QUEEN_RAFT_REPLICATOR): it has no raft port")
         try:
+            await self._read(queries.query(queries.Query.NOTHING))  # what others answered before is seen here
+            self._see(trio.current_time())
             if isinstance(question, AddLearner):
-                await self._connect(question)
+                await self._connect(question, self._acquaintances)
             return await self._begin_change(question)
         finally:
-            self._candidate = None
+            self._acquaintances.candidate = None
 
-    async def _connect(self, question: AddLearner) -> None:
+    async def _connect(self, question: AddLearner, acquaintances: Acquaintances) -> None:
         """Who is to be added is connected first: it must run and answer (CL-104)."""
-        check(question, self._checked())
-        peers = {} if self._others is None else self._others.peers
-        if question.node_id in peers:
+        if check(question, self._checked()) is None:
             return
-        self._candidate = question.node_id, Peer(parse_address(question.raft))
+        acquaintances.candidate = question.node_id, Peer(parse_address(question.raft))
         with trio.move_on_after(CANDIDATE_WITHIN_S):
             while self.hello_of(question.node_id) is None:
                 await self._changed.wait(STEP_S)
@@ -377,13 +330,14 @@ class MembershipDesk:
             return Begun(0 if job is None or job.done else job.number)
         if isinstance(question, AddLearner):
             hello = self.hello_of(question.node_id)
-            directory_id = b"" if hello is None else hello.directory_id
-            if hello is not None and hello.highest_format < self.row.cluster_version:
+            if hello is None:
+                raise OperatorRefused("no_quorum", f"node {question.node_id} does not answer any more")
+            if hello.highest_format < self.row.cluster_version:
                 raise OperatorRefused(
                     "no_quorum", f"node {question.node_id} reads formats up to {hello.highest_format}, the cluster "
                     f"writes {self.row.cluster_version}")
             await self._write(commands.know_members(
-                os.urandom(16), [(question.node_id, question.raft, question.http, directory_id)]))
+                os.urandom(16), [(question.node_id, question.raft, question.http, hello.directory_id)]))
         now = against.view.configuration
         number = await self._write(commands.change_members(
             os.urandom(16), next_number(against.row), target.voters, target.learners,
@@ -391,6 +345,15 @@ class MembershipDesk:
         if number == CHANGED_MEANWHILE:
             raise OperatorRefused("membership_changed", "somebody else's change came in between")
         return Begun(number)
+
+    async def _read(self, query: bytes) -> bytes:
+        slot = Slot()
+        read = PendingRead(query, slot, give_up_at_s=trio.current_time() + WRITE_WITHIN_S)
+        self.groups()[CELL].inbox.put(read)
+        try:
+            return await slot.wait()
+        except Unavailable as error:
+            raise OperatorRefused("retry", f"no majority answers ({error.code})") from error
 
     async def _write(self, command: bytes) -> int:
         slot = Slot()
@@ -429,22 +392,13 @@ class MembershipDesk:
                 slot = self._asked.get(number)
                 if slot is not None:
                     slot.answer(msgspec.msgpack.encode((status, document)))
-            case Members(row):
-                self._hear_members(node, row)
+            case Members(row) if self._acquaintances is not None:
+                self._acquaintances.hear_members(node, row)
+            case Known() if self._acquaintances is not None:
+                self._acquaintances.hear_known(node, call)
             case Removed(number):
                 if number >= next_number(self.row) - 1:
                     self._on_removed()
-
-    def _hear_members(self, node: NodeId, row: bytes) -> None:
-        try:
-            told = msgspec.msgpack.decode(row, type=MembersRow)
-            for member in told.members:
-                parse_address(member.raft)
-        except (msgspec.MsgspecError, ValueError) as error:
-            log.warning("a peer says what no release of ours does", peer=node, error=str(error))
-            return
-        if self._told is None or next_number(told) >= next_number(self._told):
-            self._told = told
 
     async def _answer(self, node: NodeId, number: int, raw: bytes) -> None:
         self._answering += 1

@@ -37,7 +37,7 @@ from queen_node.http.handlers.operations import Health
 from queen_node.http.routes import Handler
 from queen_node.http.server import Server, bind, limits_from, take_descriptors, unbound
 from queen_node.keeper import Keeper
-from queen_node.layout import CannotStart
+from queen_node.layout import CannotStart, Layout, write_layout
 from queen_node.membership import MembershipDesk
 from queen_node.membership_view import MembershipView
 from queen_node.metrics import Metrics
@@ -145,8 +145,8 @@ class Node:
             admit_hold_s=settings.admit_hold_ms / 1000, margin_s=settings.pop_reply_margin_ms / 1000,
             gates=lambda: self._keeper.gates, jitter=random.random)
         self._membership = MembershipDesk(
-            node_id=settings.node_id, directory_id=bytes.fromhex(opened.layout.directory_id),
-            founders=parse_peers(settings.raft_peers) if settings.raft_peers else (), groups=self._groups,
+            layout=opened.layout, keep_layout=self._keep_layout,
+            listed=parse_peers(settings.raft_peers) if settings.raft_peers else (), groups=self._groups,
             others=self._peering, heartbeat_s=settings.heartbeat_ms / 1000, election_s=settings.election_ms / 1000,
             lag_max=settings.promote_max_lag, on_removed=self._removed)
         self._quorum = QuorumWatch(usual_ms=2 * settings.heartbeat_ms + round(NODE_FRAME_EVERY_S * 1000))
@@ -171,6 +171,9 @@ class Node:
         if flipped is not None and untold_flip(opened, life) is None:
             self._snapshots.log_told(life, flipped[0])
         return actor
+
+    def _keep_layout(self, layout: Layout) -> None:
+        self._opened.layout = write_layout(self._opened.places, layout)
 
     def _groups(self) -> Mapping[int, GroupActor]:
         return self.host.groups
@@ -208,6 +211,7 @@ class Node:
                     if self._peering is not None:
                         self._peering.on_snapshot = self._snapshots.hear
                         self._peering.on_operator = self._membership.hear
+                        self._membership.step(trio.current_time())  # before anybody is let in
                         await self._listen_to_peers(self._peering, actors)
                     await self._serve(doors, port, task_status)
                     if self._peering is not None:

@@ -48,6 +48,7 @@ class Opened:
     incarnations: Incarnations
     is_new: bool  # nothing was here before
     layout: Layout
+    listed: tuple[int, ...]  # the nodes that the settings name
 
 
 def open_data(settings: config.Settings) -> Opened:
@@ -74,7 +75,8 @@ def open_data(settings: config.Settings) -> Opened:
         raise CannotStart(f"{error.filename or places.directory}: {error.strerror}") from error
     if recovered.torn is not None:
         log.info("torn tail of the log cut", tail=str(recovered.torn))
-    return Opened(places, wal, recovered, disk, engine, incarnations, is_new, layout)
+    listed = tuple(member.node_id for member in members)
+    return Opened(places, wal, recovered, disk, engine, incarnations, is_new, layout, listed)
 
 
 def open_machine(opened: Opened, life: int) -> Machine:
@@ -137,19 +139,22 @@ def open_group(
         clock = GroupClock.first_ever(source) if founding is None else GroupClock.born(source, founding.created_at_us)
     clock.see_stamp(meta.stamp_us)
     configured = meta.configuration or (founding.configuration if founding is not None else b"")
+    founding_configuration = founding_members(opened.layout, opened.listed)
     core = Core(
         node_id=settings.node_id,
-        configuration=decode_configuration(configured) if configured else founding_members(opened.layout),
+        configuration=decode_configuration(configured) if configured else founding_configuration,
         log=log_tail, hard_state=hard_state, applied_index=meta.applied_index, settings=raft_settings(settings),
         random=random.Random())
     return RaftGroup(
         life=life, core=core, clock=clock, stamp_of=commands.stamp_of, offset=(meta.offset_term, meta.offset_us))
 
 
-def founding_members(layout: Layout) -> Configuration:
-    """Who the members were before any entry said so. A node that was added later only learns until one does."""
-    learners = () if layout.node_id in layout.founders else (layout.node_id,)
-    return Configuration(layout.founders, (), learners)
+def founding_members(layout: Layout, listed: tuple[int, ...]) -> Configuration:
+    """Who the members were before any entry said so. A node that was added later only learns until one does, and so
+    does one that has not met the others of its list yet."""
+    founders = layout.founders or tuple(node for node in listed if node != layout.node_id)
+    learners = () if layout.node_id in founders else (layout.node_id,)
+    return Configuration(founders, (), learners)
 
 
 def raft_settings(settings: config.Settings) -> RaftSettings:

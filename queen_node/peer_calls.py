@@ -115,7 +115,13 @@ class Removed(_Call, frozen=True, tag=11):
     number: Number
 
 
-OperatorCall: TypeAlias = AskOperator | OperatorTold | Members | Removed
+class Known(_Call, frozen=True, tag=12):
+    """Which data directory the sender takes each node to have: (node, id of the directory) each (CL-105)."""
+
+    directories: tuple[tuple[Number, Id], ...]
+
+
+OperatorCall: TypeAlias = AskOperator | OperatorTold | Members | Removed | Known
 PeerCall: TypeAlias = OperatorCall | Forward | ForwardPop | Withdraw | AskRead | NotTaken | Nothing | ReadAt
 
 

@@ -101,6 +101,7 @@ class Peering:
         self._transport.set_peers(self._peers)
         self._large_until_s: dict[NodeId, float] = {}
         self._ended = trio.Event()
+        self.held = not layout.founders  # nothing of the groups is said, heard or timed before the founders have met
         self.on_snapshot: Callable[[int, int, bytes], None] | None = None  # (node, life, word); set before `run`
         self.on_operator: Callable[[NodeId, OperatorCall], None] | None = None  # set before `run`
 
@@ -168,6 +169,8 @@ class Peering:
 
     def _take(self, peer: NodeId, frame: Frame) -> None:
         match frame:
+            case RaftFrame() | SnapshotFrame() if self.held:
+                return
             case RaftFrame(said):
                 for life, data in said:
                     self._hear(peer, life, data, messages.decode)
@@ -192,7 +195,7 @@ class Peering:
         if isinstance(said, OperatorCall):
             if self.on_operator is not None:
                 self.on_operator(peer, said)
-        else:
+        elif not self.held:
             self._host.hear(life, Heard(peer, said))
 
     # --- time
@@ -206,7 +209,8 @@ class Peering:
     async def _tick(self) -> None:
         while True:
             await trio.sleep(self._tick_s)
-            self._host.tell_all(TICK)
+            if not self.held:
+                self._host.tell_all(TICK)
 
     async def _say_how_we_are(self) -> None:
         while True:

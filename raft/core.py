@@ -316,6 +316,13 @@ class Core(Member):
         """
         return self._lead().view(max_silent_ticks, also_live)
 
+    def found(self, configuration: Configuration) -> None:
+        """These are the founding members, as is known only now; nothing has happened in this group yet."""
+        is_untouched = not self.log.last_index and not self.term and not self.applied_index
+        must(is_untouched, "founded a group that has a past", term=self.term, last_index=self.log.last_index)
+        self._configurations = Configurations(0, configuration)
+        self._use_configuration()
+
     def change_membership(self, before: Configuration, after: Configuration) -> int:
         """Begin to change who the members are; returns the index of the first of its entries.
 

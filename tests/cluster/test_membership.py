@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import trio
 
-from tests.cluster.test_three_nodes import PATIENCE_S, clients, make_group, pop_texts, push
+from tests.cluster.test_three_nodes import PATIENCE_S, clients, make_group, pop_texts, push, schedule
 from tests.support.cluster_process import ClusterProcess, cluster, role_of
 from tests.support.http_client import Answer, HttpClient
 from tests.support.node_process import NodeProcess, free_port
@@ -96,3 +97,59 @@ async def test_a_node_is_added_promoted_and_removed(tmp_path: Path) -> None:
             assert (await nodes[0].post("/api/v1/push", push("after"))).status == 201
             assert await pop_texts(nodes[1], 1) == ["after"]
         assert three.nodes[4].stop() == 0
+
+
+async def test_a_node_that_lost_its_disk_does_not_vote_and_is_replaced_in_order(tmp_path: Path) -> None:
+    """CL-105, CL-107: in the wrong order it is refused and says so; a leader that counted it would lose entries."""
+    with cluster(tmp_path, {"QUEEN_STMT_TIMEOUT_MS": "1500"}) as three:
+        await make_group(three)
+        lost = three.nodes[3]
+        async with clients(three, 1, 2) as nodes:
+            assert (await nodes[0].post("/api/v1/push", push("kept"))).status == 201
+            await wait_until_live(nodes[0], [True, True, True])
+            lost.kill()
+            shutil.rmtree(lost.data)
+            lost.launch()  # as before, without a word to anybody
+            await wait_for_line(lost, "DELETE /api/v1/system/raft/membership/members/3")
+            assert lost.health_status() == 503
+            assert any("another data directory" in line for line in three.nodes[1].log_lines())
+            await wait_until_live(nodes[0], [True, True, False])
+            three.nodes[2].kill()  # with the lost one's vote there would be a majority
+            stuck = await nodes[0].post("/api/v1/timers", schedule("in doubt", 0))
+            assert stuck.status == 503, stuck
+            three.nodes[2].launch()
+            await trio.to_thread.run_sync(three.nodes[2].wait_until_ready)
+
+            lost.kill()
+            removed = await nodes[0].delete(f"{MEMBERSHIP}/members/3")
+            assert removed.status == 200, removed
+            lost.launch({"QUEEN_RAFT_JOIN": "1"})
+            port = three.raft_ports[3]
+            lost_one = {"id": 3, "raft": f"127.0.0.1:{port}", "http": f"127.0.0.1:{lost.port}"}
+            added = await nodes[0].post(f"{MEMBERSHIP}/learners", lost_one)
+            assert added.status == 200, added
+            assert (await nodes[1].post(f"{MEMBERSHIP}/promote", {"id": 3})).status == 200
+            await trio.to_thread.run_sync(lost.wait_until_ready)
+        three.nodes[2].kill()
+        async with clients(three, 3) as (back,):
+            assert (await back.post("/api/v1/push", push("with its vote"))).status == 201
+            texts = await pop_texts(back, 2)
+            assert sorted(set(texts) - {"in doubt"}) == ["kept", "with its vote"]
+
+
+async def wait_for_line(node: NodeProcess, text: str) -> None:
+    with trio.fail_after(PATIENCE_S):
+        while True:
+            if any(text in line for line in node.log_lines()):
+                return
+            await trio.sleep(0.01)
+
+
+async def wait_until_live(client: HttpClient, live: list[bool]) -> None:
+    """Until just these members answer, in this node's view."""
+    with trio.fail_after(PATIENCE_S):
+        while True:
+            view = (await client.get(MEMBERSHIP)).json()["membership"]
+            if [member["live"] for member in view["members"]] == live:
+                return
+            await trio.sleep(0.01)

@@ -15,6 +15,7 @@ from queen_node.peer_calls import (
     AskRead,
     Forward,
     ForwardPop,
+    Known,
     Malformed,
     Members,
     Nothing,
@@ -46,6 +47,7 @@ CALLS: dict[type, st.SearchStrategy[PeerCall]] = {
     OperatorTold: st.builds(OperatorTold, NUMBERS, NUMBERS, st.binary(max_size=99)),
     Members: st.builds(Members, st.binary(max_size=99)),
     Removed: st.builds(Removed, NUMBERS),
+    Known: st.builds(Known, st.lists(st.tuples(NUMBERS, IDS), max_size=3).map(tuple)),
 }
 SAID = st.one_of(*CALLS.values())
 

@@ -34,7 +34,7 @@ def found(disk: FakeDisk, clocks: HandClock) -> RaftGroup:
     opened = Opened(
         Places(DIRECTORY), wal, recovered, cast(FileDisk, disk), cast(RocksEngine, None), Incarnations(engine),
         is_new=False,
-        layout=Layout(LAYOUT_VERSION, 1, "00" * 16, (1,), "cell"))
+        layout=Layout(LAYOUT_VERSION, 1, "00" * 16, (1,), "cell"), listed=())
     return open_group(opened, config.load({}), clocks, LIFE, machine)
 
 

@@ -68,11 +68,14 @@ class Shape:
 
 @dataclass(slots=True)
 class World:
-    """What the clients of one run share. `prefix` keeps keys and ids of several runs on one folder apart."""
+    """What the clients of one run share. `prefix` keeps keys and ids of several runs on one folder, and of several
+    tenants, apart. ports: of the nodes; each client is bound to one.
+    """
 
-    port: int
+    ports: Sequence[int]
     shape: Shape = field(default_factory=Shape)
     prefix: str = ""
+    tenant: str = ""  # empty: the header is not sent
     history: History = field(default_factory=History)
     stopping: bool = False
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT_KEYS))
@@ -82,6 +85,11 @@ class World:
     answered: int = 0
     _awaited_count: int = 0
     _awaited: trio.Event | None = None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """That go with each call."""
+        return {"x-queen-tenant": self.tenant} if self.tenant else {}
 
     def note(self, call: Ack | Cancel | Peek | Pop | Push | Schedule) -> None:
         """Write down a call that has ended."""
@@ -118,7 +126,7 @@ class Client:
 
     def __init__(self, world: World, number: int, dice: Random) -> None:
         self.world, self.number, self._dice = world, number, dice
-        self._http = HttpClient(world.port)
+        self._http = HttpClient(world.ports[number % len(world.ports)])
         self._steps: Sequence[tuple[int, Callable[[], Awaitable[None]]]] = (
             (6, self.schedule_new),
             (2, self.schedule_several),
@@ -298,7 +306,7 @@ class Client:
     ) -> tuple[int, Answer | None, Outcome, str]:
         start_ns = now_ns()
         try:
-            answer = await self._http.request(method, target, body)
+            answer = await self._http.request(method, target, body, headers=self.world.headers)
         except NotSent as error:
             await trio.sleep(KNOCK_S)
             return start_ns, None, Outcome.FAIL, str(error)

@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from enum import Enum, auto
+from struct import pack
 from time import perf_counter
 from typing import Any
 
@@ -41,6 +42,7 @@ READ_AHEAD_MAX_BYTES = 64 * 1024  # pipelined bytes taken in while a handler wai
 UNSENT_MAX_BYTES = 64 * 1024  # answers of pipelined requests put together before they are written
 TURN_MAX_REQUESTS = 32  # pipelined requests answered before other connections get their turn
 BODY_WINDOW_S = 10  # a body must bring its least rate over any such time
+_AT_ONCE, _IN_ORDER = pack("ii", 1, 0), pack("ii", 0, 0)  # how the kernel ends a connection: on, seconds
 LINGER_S = 2.0  # after a refusal, what still comes is discarded so long: the client must get to read the answer
 UNDELIVERED_MAX_S = 5.0  # a hook of an undelivered answer may take
 
@@ -96,6 +98,9 @@ class Connection:
         self._body_samples: list[tuple[float, int]] = []  # (time, bytes by then) of BODY_WINDOW_S, oldest first
         self.phase = Phase.IDLE
         self.since_s = shared.now_s
+        # Should this process be killed: the published client tries its next address after a reset, but takes an end
+        # without an answer for final, which ends its consumers.
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
 
     async def run(self) -> None:
         """Serve until the client goes, breaks the rules or is cut off. Raises only InvariantBroken and Cancelled."""
@@ -112,7 +117,7 @@ class Connection:
             await self._tell_undelivered()
         finally:
             trio.lowlevel.notify_closing(self._socket)
-            self._socket.close()
+            _close(self._socket)
 
     async def _serve(self) -> None:
         reader = self._reader
@@ -342,6 +347,15 @@ class Connection:
                 self._reader.fail_slow_body(least, BODY_WINDOW_S)
                 self.stop_reading()
                 return
+
+
+def _close(connected: socket.socket) -> None:
+    """In order: what was written goes out yet."""
+    with connected:
+        try:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _IN_ORDER)
+        except OSError:
+            pass  # the client was quicker
 
 
 def _shut_down(connected: socket.socket, how: int) -> None:

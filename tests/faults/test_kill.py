@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+import socket
 
+import pytest
 import trio
 
 from tests.faults.campaign import Campaign
 from tests.faults.load import now_ns
+from tests.support.figures import at_least, wait_for_metric
+from tests.support.http_client import HttpClient
 from tests.support.node_process import NodeProcess
 
 CALLS_A_ROUND_MAX = 600  # a round ends after a random number of calls up to this
@@ -28,6 +32,35 @@ async def test_kill_at_random_moments_under_load(node: NodeProcess, seed: int, r
             await trio.sleep(campaign.dice.uniform(0, DOWN_S_MAX))
             await campaign.restart()
     await campaign.finish()
+
+
+def test_a_killed_node_resets_its_connections_and_one_that_stops_ends_them(node: NodeProcess) -> None:
+    """cluster.md 14: the published client goes to its next address after a reset; an end without an answer is final to
+    its consumers."""
+    node.start()
+    with waiting_for_a_message(node) as client:
+        node.kill()
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+    node.start()
+    with waiting_for_a_message(node) as client:
+        assert node.stop() == 0
+        assert client.recv(64).startswith(b"HTTP/1.1 204 ")
+        while client.recv(64):
+            pass
+
+
+def waiting_for_a_message(node: NodeProcess) -> socket.socket:
+    """The connection of a poll that is parked."""
+    client = socket.create_connection(("127.0.0.1", node.port), timeout=20.0)
+    client.sendall(b"GET /api/v1/pop/queue/empty?wait=true&timeout=60000 HTTP/1.1\r\nhost: x\r\n\r\n")
+    trio.run(parked, node.port)
+    return client
+
+
+async def parked(port: int) -> None:
+    async with HttpClient(port) as http:
+        await wait_for_metric(http, "queen_parked_long_polls", at_least(1))
 
 
 async def test_kill_with_a_slow_disk(node: NodeProcess, seed: int, again: str) -> None:

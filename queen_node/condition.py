@@ -16,7 +16,7 @@ from queen_node.readiness import lag_ms
 
 def condition(
     host: Host, *, stopped: bool, is_damaged: bool, quorum_silent_ms: int | None, limits: ReadyLimits,
-    caught_up_entries: int, skipped: Sequence[str],
+    caught_up_entries: int, skipped: Sequence[str], cluster_version: int = 1,
 ) -> Health:
     """How the node is.
 
@@ -35,7 +35,8 @@ def condition(
         leader_known=leads_cell or follows_cell or elects, leads_others=len(leading) > leads_cell, term=core.term,
         applied=core.applied_index, commit=core.commit_index,
         lag_ms=0 if leads_cell else _lag_ms(host.cell, caught_up_entries), quorum_ack_ms=quorum_silent_ms,
-        storage_ready=not is_damaged and all(map(_is_replayed, actors)), cluster_version=1, kinds=len(commands.Kind),
+        storage_ready=not is_damaged and all(map(_is_replayed, actors)),
+        cluster_version=cluster_version, kinds=len(commands.Kind),
         groups=Groups(
             hosted=len(host.groups), leading=len(leading), quiet=0, behind=sum(
                 _is_behind(actor) or _lags(actor, caught_up_entries, limits.lag_ms) for actor in actors),

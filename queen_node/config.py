@@ -22,6 +22,7 @@ from queen_node.peers import (
     own,
     parse_address,
     parse_cell_id,
+    parse_force_recover,
     parse_node_id,
     parse_peers,
 )
@@ -214,7 +215,8 @@ class Settings:
     raft_listen: str = _checked("QUEEN_RAFT_LISTEN", parse_address, "host:port for peers; else own raft port")
     raft_token: str = _checked("QUEEN_RAFT_TOKEN", check_token, "secret of every raft call", secret=True)
     raft_join: bool = _switch("QUEEN_RAFT_JOIN", False, "an empty node waits to be added")
-    raft_force_recover: str = _text("QUEEN_RAFT_FORCE_RECOVER", "", "become the only voter; not built: stops the boot")
+    raft_force_recover: str = _checked(
+        "QUEEN_RAFT_FORCE_RECOVER", parse_force_recover, "unsafe: this node, <id>, becomes the only voter")
     raft_apply_skip: str = _text("QUEEN_RAFT_APPLY_SKIP", "", "[g<group>/]<index>:<digest> entries to step over")
     election_ms: int = _whole("QUEEN_RAFT_ELECTION_MS", 150, "silence before an election, or twice it", 10, 600_000)
     heartbeat_ms: int = _whole("QUEEN_RAFT_HEARTBEAT_MS", 50, "between heartbeats", 1, 600_000)
@@ -314,7 +316,6 @@ _NOT_BUILT = {
     "tls_key": "this release speaks no TLS",
     "tls_ca": "this release speaks no TLS",
     "encryption_key": "this release encrypts nothing",
-    "raft_force_recover": "this release runs as a single node",
     "test_apply_refuse_key": "this release has no key/value store",
     "test_net_file": "this release runs as a single node",
 }
@@ -322,7 +323,6 @@ _NOT_BUILT = {
 
 # Attributes that a later release reads: whoever sets one should know that it does nothing yet.
 _NO_EFFECT_YET = (
-    "cluster_version_ms",
     "fwd_inflight", "hold_ms", "request_id_window_s", "purge_hold_s", "log_cache_mb",
     "admit_forward_hold_ms", "retention_interval_ms", "retention_batch",
     "retention_scan_per_s", "partition_cleanup_days", "partition_cleanup", "trace_retention_s", "metrics_flush_ms",
@@ -385,6 +385,12 @@ def _check(settings: Settings) -> None:
     if settings.tenancy_header and not settings.kv_trusted_proxy:  # TA-4: anybody could set the header
         raise BadSetting(
             "QUEEN_TENANCY_HEADER", "needs QUEEN_KV_TRUSTED_PROXY=1: something in front must set x-queen-tenant")
+    if settings.raft_force_recover:
+        if not settings.raft_peers:
+            raise BadSetting("QUEEN_RAFT_FORCE_RECOVER", "is for a node of a cluster: it needs QUEEN_RAFT_PEERS")
+        if parse_force_recover(settings.raft_force_recover)[0] != settings.node_id:
+            raise BadSetting(
+                "QUEEN_RAFT_FORCE_RECOVER", f"must be the id of this node, {settings.node_id} (QUEEN_RAFT_NODE_ID)")
     if settings.raft_join and not settings.raft_peers:
         raise BadSetting("QUEEN_RAFT_JOIN", "needs QUEEN_RAFT_PEERS: this node and those that it is to be added to")
     if settings.raft_peers:

@@ -33,6 +33,7 @@ class Layout(msgspec.Struct, frozen=True):
     founders: tuple[int, ...]
     cluster_id: str
     directories: dict[int, str] = {}
+    recovered_at: int = 0  # index in group 0's log of the last forced recovery (CL-108)
 
 
 @dataclass(frozen=True, slots=True)

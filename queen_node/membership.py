@@ -42,6 +42,7 @@ from queen_node.peers import Member, parse_address
 from queen_node.slots import Slot
 from queen_node.state.members import CHANGED_MEANWHILE, members_of, next_number
 from queen_node.state.rows import MemberRow, MembersRow
+from queen_node.versions import FORMAT, raised_version
 from raft.core import Role
 from raft.membership import View
 from raft.messages import NodeId
@@ -87,15 +88,15 @@ class _Watched:
 class MembershipDesk:
     """One a node.
 
-    layout, keep_layout: of the data directory. listed: the nodes of the settings' list (`acquaintances`). election_s,
-    heartbeat_s, lag_max: of the settings. on_removed: this node is a member no longer. others: None for a node that was
-    started as a single one.
+    layout, keep_layout: of the data directory. listed: the nodes of the settings' list (`acquaintances`). heartbeat_s,
+    election_s, lag_max, version_every_s (0: never): of the settings. on_removed: this node is a member no longer.
+    others: None for a node that was started as a single one.
     """
 
     def __init__(
         self, *, layout: Layout, keep_layout: Callable[[Layout], object], listed: tuple[Member, ...],
         groups: Callable[[], Mapping[int, Cell]], others: Others | None, heartbeat_s: float,
-        election_s: float, lag_max: int, on_removed: Callable[[], None],
+        election_s: float, lag_max: int, version_every_s: float, on_removed: Callable[[], None],
     ) -> None:
         self.node_id, self._listed = layout.node_id, listed
         self._acquaintances = None if others is None else Acquaintances(
@@ -105,6 +106,7 @@ class MembershipDesk:
         self._on_removed = on_removed
         self.live_within_s = max(2 * election_s, 1.0)
         self.heartbeat_s, self.lag_max = heartbeat_s, lag_max
+        self._version_every_s, self._version_again_s = version_every_s, 0.0
         self.row = MembersRow([])
         self.job: MembershipJob | None = None
         self._seen_index = -1
@@ -202,10 +204,22 @@ class MembershipDesk:
                 {life: actor.group for life, actor in groups.items()}):
             self._done_told = job.number
             self._propose(commands.members_changed(os.urandom(16), job.number))
+        if self._version_every_s and now_s >= self._version_again_s:
+            self._version_again_s = now_s + self._version_every_s
+            self._raise_version()
         unknown = self._unknown_members() if now_s >= self._know_again_s else []
         if unknown:
             self._know_again_s = now_s + KNOW_WITHIN_S
             self._propose(commands.know_members(os.urandom(16), unknown))
+
+    def _raise_version(self) -> None:
+        members = self.groups()[CELL].group.raft.core.configuration.members
+        hellos = {node: self.hello_of(node) for node in members}
+        highest = {node: hello.highest_format for node, hello in hellos.items() if hello is not None}
+        version = raised_version(self.row.cluster_version, members, highest | {self.node_id: FORMAT})
+        if version is not None:
+            log.info("every member reads a later format: it is written from now on", version=version)
+            self._propose(commands.raise_version(os.urandom(16), version))
 
     def _unknown_members(self) -> list[tuple[int, str, str, bytes]]:
         """Members of the settings' list of which group 0 does not say where they are, or which directory they have."""

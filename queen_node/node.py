@@ -29,6 +29,7 @@ from queen_node.doorway.children import DoorChildren
 from queen_node.doorway.link import DoorLink
 from queen_node.doorway.report import Sums
 from queen_node.figures import Figures
+from queen_node.forced_recovery import recover_alone
 from queen_node.group import Group, GroupSettings
 from queen_node.group_actor import GroupActor
 from queen_node.host import Host
@@ -42,16 +43,18 @@ from queen_node.membership import MembershipDesk
 from queen_node.membership_view import MembershipView
 from queen_node.metrics import Metrics
 from queen_node.observability import LoopWatch
-from queen_node.opening import open_data, open_group, open_machine, untold_flip
+from queen_node.opening import close_data, open_data, open_group, open_machine, untold_flip
 from queen_node.peering import NODE_FRAME_EVERY_S, GroupPeers, Peering, Report
 from queen_node.peers import parse_peers
 from queen_node.pipeline import Pipeline
 from queen_node.readiness import QuorumWatch
 from queen_node.scrub import Pace, Scrub
 from queen_node.snapshot_actor import SnapshotActor
+from queen_node.state.members import members_of
 from queen_node.state.rocks import StoreDamaged
 from queen_node.state.rows import TenantRow
 from queen_node.timer_wheel import TimerWheel, run_wheel
+from queen_node.versions import unreadable
 from raft.clock import ShiftedWallTime, SystemTime, TimeSource, read_clocks
 from raft.core import Role
 from raft.group import RaftGroup
@@ -107,6 +110,10 @@ class Node:
         self._source: TimeSource = (
             ShiftedWallTime(system, Path(settings.test_clock_file)) if settings.test_clock_file else system)
         opened = open_data(settings)
+        if settings.raft_force_recover:
+            recover_alone(opened, settings, read_clocks(self._source))
+            close_data(opened)
+            opened = open_data(settings)
         self._opened = opened
         self.metrics = Metrics(trio.current_time())
         self._figures = Figures(self.metrics)
@@ -129,6 +136,9 @@ class Node:
         self.host = Host(settings.node_id, self._open_actor, Antechamber(
             at_most_tenants=settings.max_tenants, bound=settings.command_queue_depth,
             mint=lambda: random.randbytes(16)))
+        too_new = unreadable(members_of(self.host.cell.group.machine.store.committed()).cluster_version)
+        if too_new is not None:
+            raise CannotStart(f"{opened.places.store}: {too_new}")
         self._scrub = Scrub(
             opened.wal, log_directory=opened.places.log, identity=bytes.fromhex(opened.layout.directory_id),
             store_directory=opened.places.store, pace=Pace(settings.scrub_every_s, settings.scrub_rows_per_s),
@@ -148,7 +158,8 @@ class Node:
             layout=opened.layout, keep_layout=self._keep_layout,
             listed=parse_peers(settings.raft_peers) if settings.raft_peers else (), groups=self._groups,
             others=self._peering, heartbeat_s=settings.heartbeat_ms / 1000, election_s=settings.election_ms / 1000,
-            lag_max=settings.promote_max_lag, on_removed=self._removed)
+            lag_max=settings.promote_max_lag, version_every_s=settings.cluster_version_ms / 1000,
+            on_removed=self._removed)
         self._quorum = QuorumWatch(usual_ms=2 * settings.heartbeat_ms + round(NODE_FRAME_EVERY_S * 1000))
         self._failure: str | None = None  # why this node has stopped its work (CL-126)
 
@@ -395,6 +406,7 @@ class Node:
             self.host, stopped=self._failure is not None, is_damaged=bool(self._scrub.damage),
             quorum_silent_ms=self._quorum.silent_ms(trio.current_time()),
             limits=ready_limits(self.settings), caught_up_entries=self.settings.ready_lag_entries,
+            cluster_version=self._membership.row.cluster_version,
             skipped=[skip for applier in self._appliers.values() for skip in applier.skipped])
 
 

@@ -79,6 +79,13 @@ def open_data(settings: config.Settings) -> Opened:
     return Opened(places, wal, recovered, disk, engine, incarnations, is_new, layout, listed)
 
 
+def close_data(opened: Opened) -> None:
+    """Close it, whole on the disk. Raises StoreDamaged."""
+    opened.engine.flush()
+    opened.engine.close()
+    opened.wal.close()
+
+
 def open_machine(opened: Opened, life: int) -> Machine:
     """A group's state. Raises CannotStart when it does not go with the log."""
     try:

@@ -18,6 +18,7 @@ from queen_node.events import TICK, Event, Heard, HeardClock
 from queen_node.layout import Layout
 from queen_node.peer_calls import OperatorCall, PeerCall
 from queen_node.peers import PeerLog, listen_address, parse_peers
+from queen_node.versions import FORMAT, OLDEST_FORMAT
 from raft import messages
 from raft.clock import TimeSource
 from raft.messages import Append, Message, NodeId
@@ -36,7 +37,6 @@ from raft.peer_outbox import CONTROL_MESSAGE_MAX_BYTES
 from raft.peer_socket import PeerFault
 from raft.transport import Peer, Transport
 
-FORMAT = 1  # of what nodes say to each other and keep
 NODE_FRAME_EVERY_S = 0.1  # M-30
 LARGE_APPENDS_LAST_S = 1.0  # after a large append its followers go the same way, or they would overtake it
 
@@ -95,7 +95,7 @@ class Peering:
             member.node_id: Peer(member.raft) for member in members if member.node_id != settings.node_id}
         hello = Hello(
             layout.cluster_id.encode() or UNKNOWN_CLUSTER, settings.node_id, bytes.fromhex(layout.directory_id),
-            source.boot_id, self._process_number, FORMAT, FORMAT)
+            source.boot_id, self._process_number, OLDEST_FORMAT, FORMAT)
         self._transport = Transport(
             hello, settings.raft_token.encode(), take=self._take, observer=PeerLog(), random=random.Random())
         self._transport.set_peers(self._peers)

@@ -86,6 +86,14 @@ def parse_node_id(text: str, host_name: str) -> NodeId:
     return parse_id(str(int(ending[0]) + 1))
 
 
+def parse_force_recover(text: str) -> tuple[int, int]:
+    """`<node id>` or `<node id>@<index>`: the id, and the index or 0. Raises ValueError."""
+    named = re.fullmatch(r"([0-9]{1,5})(?:@([0-9]{1,18}))?", text)
+    if named is None:
+        raise ValueError("must be the id of this node, or <id>@<index> as a refused boot has printed it")
+    return int(named[1]), int(named[2] or 0)
+
+
 def parse_address(text: str) -> Address:
     """`host:port`, `[v6]:port`. Raises ValueError."""
     found = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s\[\]:/=,]+)):([0-9]{1,5})", text)

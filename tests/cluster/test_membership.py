@@ -153,3 +153,51 @@ async def wait_until_live(client: HttpClient, live: list[bool]) -> None:
             if [member["live"] for member in view["members"]] == live:
                 return
             await trio.sleep(0.01)
+
+
+async def test_a_survivor_of_a_lost_majority_goes_on_alone_and_is_joined_by_empty_nodes(tmp_path: Path) -> None:
+    """CL-108, CL-134: what it held is kept; who lost its disk comes back empty; left set, the variable stops the boot.
+    """
+    with cluster(tmp_path) as three:
+        await make_group(three)
+        one, two = three.nodes[1], three.nodes[2]
+        async with clients(three, 1) as (client,):
+            assert (await client.post("/api/v1/push", push("kept"))).status == 201
+            assert (await client.post("/api/v1/timers", schedule("fires after it", 3000))).status == 200
+        for node in three.nodes.values():
+            node.kill()
+        one.launch({"QUEEN_RAFT_FORCE_RECOVER": "2"})
+        one.announced.append("QUEEN_RAFT_FORCE_RECOVER")
+        assert await trio.to_thread.run_sync(one.wait, PATIENCE_S) > 0
+
+        recovering = {"QUEEN_RAFT_FORCE_RECOVER": "1"}
+        one.launch(recovering)
+        await trio.to_thread.run_sync(one.wait_until_ready)
+        async with clients(three, 1) as (client,):
+            assert sorted(await pop_texts(client, 2)) == ["fires after it", "kept"]
+            assert (await client.post("/api/v1/push", push("alone"))).status == 201
+            view = (await client.get(MEMBERSHIP)).json()["membership"]
+            assert (view["voters"], [member["nodeId"] for member in view["members"]]) == ([1], [1])
+        one.kill()
+        one.launch(recovering)  # it is that already
+        await trio.to_thread.run_sync(one.wait_until_ready)
+
+        shutil.rmtree(two.data)
+        two.launch({"QUEEN_RAFT_JOIN": "1"})
+        async with clients(three, 1) as (client,):
+            second = {"id": 2, "raft": f"127.0.0.1:{three.raft_ports[2]}", "http": f"127.0.0.1:{two.port}"}
+            added = await client.post(f"{MEMBERSHIP}/learners", second)
+            assert added.status == 200, added
+            assert (await client.post(f"{MEMBERSHIP}/promote", {"ids": [2]})).status == 200
+            assert sorted(await pop_texts(client, 1)) == ["alone"]
+        one.kill()
+        one.launch(recovering)
+        one.announced.append("it would lose them")
+        assert await trio.to_thread.run_sync(one.wait, PATIENCE_S) > 0
+        told = next(line for line in reversed(one.log_lines()) if "it would lose them" in line)
+        two.kill()
+        one.launch({"QUEEN_RAFT_FORCE_RECOVER": told.split("set it to ")[1].strip()})  # by which its operator means it
+        await trio.to_thread.run_sync(one.wait_until_ready)
+        async with clients(three, 1) as (client,):
+            assert (await client.get(MEMBERSHIP)).json()["membership"]["voters"] == [1]
+            assert (await client.post("/api/v1/push", push("alone again"))).status == 201

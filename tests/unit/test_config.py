@@ -79,7 +79,6 @@ def test_a_bad_value_stops_the_boot_and_names_the_variable(env: str, text: str) 
         {"QUEEN_TLS_CERT": "/cert.pem"},
         {"QUEEN_TLS_KEY": "/key.pem"},
         {"QUEEN_ENCRYPTION_KEY": "00" * 32},
-        {"QUEEN_RAFT_FORCE_RECOVER": "1"},
         {"QUEEN_CONSUME_FAST": "1"},
         {"QUEEN_RAFT_CLIENT_OFFLOAD": "0"},
     ],

@@ -269,7 +269,7 @@ class Settings:
                    test_hook=True))
     test_apply_refuse_key: str = _hook("QUEEN_TEST_APPLY_REFUSE_KEY", "apply refuses a KV write of this key")
     test_fire_fail_queue: str = _hook("QUEEN_TEST_FIRE_FAIL_QUEUE", "fires into this queue fail: <queue>[:transient]")
-    test_net_file: str = _hook("QUEEN_TEST_NET_FILE", "file with peers whose traffic is dropped")
+    test_net_file: str = _hook("QUEEN_TEST_NET_FILE", "file with from:<node> and to:<node>: what is lost")
     test_disk_file: str = _hook("QUEEN_TEST_DISK_FILE", "file with the percent of the volume that counts as used")
     test_crash_at: str = _hook("QUEEN_TEST_CRASH_AT", "<crash point>[:count] where the process kills itself")
 
@@ -317,7 +317,6 @@ _NOT_BUILT = {
     "tls_ca": "this release speaks no TLS",
     "encryption_key": "this release encrypts nothing",
     "test_apply_refuse_key": "this release has no key/value store",
-    "test_net_file": "this release runs as a single node",
 }
 
 

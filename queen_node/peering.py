@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import trio
@@ -23,6 +24,7 @@ from raft import messages
 from raft.clock import TimeSource
 from raft.messages import Append, Message, NodeId
 from raft.peer_connection import PeerFigures
+from raft.peer_cuts import CutTransport, PeerCuts
 from raft.peer_frames import (
     UNKNOWN_CLUSTER,
     Call,
@@ -75,6 +77,14 @@ class GroupPeers:
         self._peering.tell(self._life, node, call)
 
 
+def _transport(settings: config.Settings, hello: Hello, take: Callable[[NodeId, Frame], None]) -> Transport:
+    token, observer, dice = settings.raft_token.encode(), PeerLog(), random.Random()
+    if not settings.test_net_file:
+        return Transport(hello, token, take=take, observer=observer, random=dice)
+    cuts = PeerCuts(Path(settings.test_net_file))
+    return CutTransport(hello, token, cuts=cuts, take=take, observer=observer, random=dice)
+
+
 class Peering:
     """The transport, between the host's groups and the other nodes.
 
@@ -96,8 +106,7 @@ class Peering:
         hello = Hello(
             layout.cluster_id.encode() or UNKNOWN_CLUSTER, settings.node_id, bytes.fromhex(layout.directory_id),
             source.boot_id, self._process_number, OLDEST_FORMAT, FORMAT)
-        self._transport = Transport(
-            hello, settings.raft_token.encode(), take=self._take, observer=PeerLog(), random=random.Random())
+        self._transport = _transport(settings, hello, self._take)
         self._transport.set_peers(self._peers)
         self._large_until_s: dict[NodeId, float] = {}
         self._ended = trio.Event()

@@ -62,6 +62,7 @@ class Shape:
     clients: int = 6
     delay_ms_max: int = 1500
     lease_s_max: int = 2
+    poll_ms: int = 200
     partitions: int = 8
     timer_partitions: int = 3
 
@@ -231,7 +232,7 @@ class Client:
         """Pop some and ack them in one call under their lease."""
         world, dice = self.world, self._dice
         lease_s = dice.randint(1, world.shape.lease_s_max)
-        wait = dice.choice(({}, {}, {"wait": "true", "timeout": "200"}))
+        wait = dice.choice(({}, {}, {"wait": "true", "timeout": str(world.shape.poll_ms)}))
         pop = await self.pop(
             queue, lease_s=lease_s, batch=dice.randint(1, 5), partitions=dice.randint(1, 3), options=wait)
         if pop.messages and dice.random() < 0.97:  # else: left to expire

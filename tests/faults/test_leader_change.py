@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,6 +24,7 @@ from tests.support.wire import parse_time_us
 
 CLIENTS = 6
 CALLS = 100  # before a leader goes, and after the next has come
+HELD_MS = 4000  # cluster.md 14: so long a killed leader may hold up a call
 PATIENCE_S = 30.0
 POLLS = "queen_parked_long_polls"
 NS_PER_MS = 1_000_000
@@ -38,6 +39,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]
     cluster = ClusterProcess(folder, {"QUEEN_TEST_HOOKS": "1"})
     for node_id, node in cluster.nodes.items():
         node.settings["QUEEN_TEST_CLOCK_FILE"] = str(folder / f"clock-{node_id}")
+        node.settings["QUEEN_TEST_NET_FILE"] = str(folder / f"net-{node_id}")
     set_clocks(cluster, dict.fromkeys(IDS, 0))
     try:
         yield cluster
@@ -78,7 +80,8 @@ async def leader_of(three: ClusterProcess) -> int:
 async def test_no_call_of_a_client_that_waits_fails(three: ClusterProcess, seed: int, again: str) -> None:
     """CL-140, CL-54: calls of every kind, under way and new, on the nodes that stay; the leader goes and comes back."""
     dice = Random(seed)
-    world = World([node.port for node in three.nodes.values()], Shape(clients=CLIENTS))
+    shape = Shape(clients=CLIENTS, poll_ms=HELD_MS)  # of a shorter one the own deadline may pass while nobody leads
+    world = World([node.port for node in three.nodes.values()], shape)
     everyone = world.ports
     await final_phase.configure(world)
     for how in (signal.SIGKILL, signal.SIGTERM):
@@ -154,6 +157,22 @@ def must_be_refused(answer: Answer) -> None:
     assert answer.status == 503, answer
     error = answer.json()["error"]
     assert "connection" in error and "timeout" not in error
+
+
+def make_deaf(node: NodeProcess, to: Iterable[int]) -> None:
+    """It hears nothing of these nodes from now on."""
+    Path(node.settings["QUEEN_TEST_NET_FILE"]).write_text(" ".join(f"from:{node_id}" for node_id in to))
+
+
+async def test_a_deaf_leader_makes_room(three: ClusterProcess) -> None:
+    """CL-53: it hears of no majority and still keeps the others quiet; after 3 s it hands over, and no call fails."""
+    leader = await leader_of(three)
+    one = others(three, leader)[0]
+    async with HttpClient(one.port) as http, HttpClient(three.nodes[leader].port) as deaf:
+        make_deaf(three.nodes[leader], IDS)
+        assert (await http.post("/api/v1/push", {"items": [{"queue": "any", "payload": 1}]})).status == 201
+        make_deaf(three.nodes[leader], ())
+        assert (await deaf.post("/api/v1/push", {"items": [{"queue": "any", "payload": 1}]})).status == 201
 
 
 async def test_leases_and_timers_hold_though_every_wall_clock_jumps(three: ClusterProcess) -> None:

@@ -140,7 +140,7 @@ def test_bounds_that_contradict_each_other(environ: dict[str, str]) -> None:
         load(environ)
 
 
-HOOKS_OF_LATER_RELEASES = ("QUEEN_TEST_APPLY_REFUSE_KEY", "QUEEN_TEST_NET_FILE")
+HOOKS_OF_LATER_RELEASES = ("QUEEN_TEST_APPLY_REFUSE_KEY",)
 
 
 @pytest.mark.parametrize("env", [row.env for row in rows().values() if row.test_hook])

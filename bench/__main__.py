@@ -15,7 +15,17 @@ from types import FrameType
 import msgspec
 from rich.console import Console
 
-from bench import cluster, fire_latency, load, queue_throughput, report, scale, schedule_throughput, ticks_under_load
+from bench import (
+    cluster,
+    failover,
+    fire_latency,
+    load,
+    queue_throughput,
+    report,
+    scale,
+    schedule_throughput,
+    ticks_under_load,
+)
 from bench.http import BadAnswer
 from bench.load import LoadFailed
 from bench.machine import this_machine
@@ -30,6 +40,7 @@ SUBJECTS: dict[str, Callable[[Bench], Results]] = {
     "ticks_under_load": ticks_under_load.measure,
     "scale": scale.measure,
     "cluster": cluster.measure,
+    "failover": failover.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

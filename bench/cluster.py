@@ -1,4 +1,4 @@
-"""Three nodes on this machine: schedules a second at the leader and at a follower, and what a killed leader costs."""
+"""Three nodes on this machine: schedules a second at the leader and at a follower."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 from bench import calls, load
 from bench.http import Client
 from bench.node import Node, ServerFailed, free_port
-from bench.results import Results, Table
-from bench.stats import median
+from bench.results import Results
 from bench.surroundings import Bench
 from bench.throughput import Rounds
 
@@ -19,8 +18,7 @@ NODES = (1, 2, 3)
 ITEMS = 100
 LEADER_S_MAX = 30.0
 LOOK_EVERY_S = 0.01
-SETTLED_S = 1.0  # between a node's return and the next kill
-PUSH = b'{"items":[{"queue":"failover","payload":1}]}'
+FIRST_WRITE = b'{"items":[{"queue":"first","payload":1}]}'
 
 
 class Cluster:
@@ -80,7 +78,7 @@ def running(folder: Path) -> Iterator[Cluster]:
         for node in cluster.nodes.values():
             node.wait_until_healthy()
         with Client(cluster.nodes[NODES[0]].port) as client:
-            client.call("POST", "/api/v1/push", PUSH)  # the tenant's first write makes its group
+            client.call("POST", "/api/v1/push", FIRST_WRITE)  # the tenant's first write makes its group
         yield cluster
 
 
@@ -90,7 +88,6 @@ def measure(bench: Bench) -> Results:
     folder = bench.new_folder()
     with running(folder) as cluster:
         _throughput(bench, cluster, results)
-        _failover(bench, cluster, results)
     bench.remove(folder)
     return results
 
@@ -110,25 +107,3 @@ def _throughput(bench: Bench, cluster: Cluster, results: Results) -> None:
         rounds.take("one a call, follower", load.send, follower.port, calls.schedule_template(f"{queue}-f", 1), seconds)
     results.judge("cluster one", rounds.ratio_of(what_one))
     results.judge("cluster many", rounds.ratio_of(what_many))
-
-
-def _failover(bench: Bench, cluster: Cluster, results: Results) -> None:
-    """A push is sent to a survivor at the moment of the kill; it is held, and answered by the next leader's commit."""
-    table = Table("kill -9 of the leader, and a push to a survivor at once", ["round", "killed", "answered after s"])
-    results.tables.append(table)
-    gaps: list[float] = []
-    for number in range(1, bench.choose(20, 3) + 1):
-        leader_id = cluster.leader_id()
-        survivor = next(node for node_id, node in cluster.nodes.items() if node_id != leader_id)
-        with Client(survivor.port) as client:
-            cluster.nodes[leader_id].kill()
-            killed_s = time.monotonic()
-            answer = client.call("POST", "/api/v1/push", PUSH)
-            gaps.append(time.monotonic() - killed_s)
-        if answer.status != 201:
-            results.trouble.append(f"failover {number}: the push was answered {answer.status}")
-        table.rows.append([number, leader_id, round(gaps[-1], 2)])
-        cluster.start(leader_id).wait_until_healthy()
-        time.sleep(SETTLED_S)
-    results.judge("failover", median(gaps))
-    results.judge("failover max", max(gaps))

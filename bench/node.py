@@ -73,9 +73,16 @@ class Server:
         self._process.kill()
         self._process.wait()
 
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM, and does not wait."""
+        self._process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """SIGTERM, and waits for an orderly end. Raises ServerFailed when it doesn't come."""
-        self._process.send_signal(signal.SIGTERM)
+        self.ask_to_stop()
         try:
             self._process.wait(STOP_S_MAX)
         except subprocess.TimeoutExpired:

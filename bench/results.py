@@ -45,6 +45,7 @@ GOALS = {
         "three nodes: schedule, 100 a call, at the leader", "timers an echo request", 0.45, most=False, aim=0.9),
     "failover": Goal("kill -9 of the leader to the next write, median", "s", 2.5),
     "failover max": Goal("the same, the longest", "s", 4.0),
+    "hand-over max": Goal("SIGTERM of the leader, the slowest write meanwhile", "s", 1.0),
     "idle": Goal("an idle node, 1,000,000 pending", "% of a core", 1.0),
 }
 

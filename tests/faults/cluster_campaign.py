@@ -4,7 +4,7 @@ the final phase and the judgement of each tenant's history.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
@@ -33,7 +33,11 @@ PROBE = {"items": [{"queue": "probe", "payload": 1}]}
 class ClusterCampaign:
     """Three nodes, the network between them, their tenants' clients and what these saw."""
 
-    def __init__(self, three: ClusterProcess, network: RelayProcess, folder: Path, seed: int, again: str) -> None:
+    def __init__(
+        self, three: ClusterProcess, network: RelayProcess, fronts: Mapping[int, int], folder: Path, seed: int,
+        again: str,
+    ) -> None:
+        """fronts: ports through which each node's peers reach it."""
         self.nodes, self.network, self.dice = three.nodes, network, Random(seed)
         self.offsets = {node_id: folder / f"clock-{node_id}" for node_id in IDS}
         for node_id, path in self.offsets.items():
@@ -44,6 +48,7 @@ class ClusterCampaign:
             World(ports, SHAPE, prefix=f"{name}-", tenant=f"00000000-0000-4000-8000-00000000000{name}")
             for name in TENANTS
         ]
+        self.fronts = fronts
         self._three, self._again = three, again
 
     async def begin(self) -> None:
@@ -148,7 +153,7 @@ def cluster_campaign(folder: Path, seed: int, again: str) -> Iterator[ClusterCam
     targets = {node_id: Front(port, three.raft_ports[node_id]) for node_id, port in fronts.items()}
     with relay_process(targets) as network:
         try:
-            yield ClusterCampaign(three, network, folder, seed, again)
+            yield ClusterCampaign(three, network, fronts, folder, seed, again)
         finally:
             three.close()
             for node_id, node in three.nodes.items():

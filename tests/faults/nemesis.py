@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -9,6 +10,8 @@ import trio
 
 from tests.faults.cluster_campaign import ClusterCampaign
 from tests.support.cluster_process import IDS
+from tests.support.http_client import HttpClient
+from tests.support.node_process import POLL_S
 
 DOWN_S_MAX = 1.5
 PAUSED_S_MAX = 4.0  # past an election and what follows it, and less
@@ -17,6 +20,8 @@ MISSED_CALLS_MAX = 100
 DELAY_MS_MAX = 300
 JUMPS_MS = (11, 300, 5_000, 300_000)  # guarantees.md 4
 STROBES = 20
+TRANSFERS = 5
+MEMBERSHIP_S = 60.0  # that a change of the membership takes at most: a limit of the test, no promise
 
 Fault = Callable[[ClusterCampaign], Awaitable[None]]
 
@@ -59,6 +64,43 @@ async def hand_over(run: ClusterCampaign) -> None:
     assert await trio.to_thread.run_sync(run.nodes[victim].stop) == 0, run.nodes[victim].log_tail()
     await run.pause(DOWN_S_MAX)
     await run.start(victim)
+
+
+async def transfer(run: ClusterCampaign) -> None:
+    """Every group's leadership goes to a node that is drawn, again and again (CL-54)."""
+    async with HttpClient(run.nodes[run.draw()].port) as http:
+        groups = [row["group"] for row in (await http.get("/api/v1/raft/status")).json()["groups"]]
+        statuses = []
+        for _ in range(TRANSFERS):
+            for group in groups:
+                answer = await http.post("/api/v1/system/raft/transfer", {"group": group, "to": run.draw()})
+                statuses.append(answer.status)
+    assert 200 in statuses, f"no leadership was handed over: {set(statuses)}"
+
+
+async def replace(run: ClusterCampaign) -> None:
+    """One loses its disk for good: removed, started empty, added, promoted (CL-107, G-D2)."""
+    lost = run.draw()
+    run.nodes[lost].kill()
+    async with HttpClient(run.nodes[run.others(lost)[0]].port, timeout_s=MEMBERSHIP_S) as http:
+        await must_be_done(http, "DELETE", f"/members/{lost}")
+        await trio.to_thread.run_sync(shutil.rmtree, run.nodes[lost].data)
+        run.nodes[lost].launch({"QUEEN_RAFT_JOIN": "1"})
+        await must_be_done(http, "POST", "/learners", {
+            "id": lost, "raft": f"127.0.0.1:{run.fronts[lost]}", "http": f"127.0.0.1:{run.nodes[lost].port}"})
+        await must_be_done(http, "POST", "/promote", {"id": lost})
+    await trio.to_thread.run_sync(run.nodes[lost].wait_until_ready)
+
+
+async def must_be_done(http: HttpClient, method: str, target: str, body: Mapping[str, object] | None = None) -> None:
+    """A change of the membership, asked for until it is done: it may meet an election, or a node that starts yet."""
+    with trio.fail_after(MEMBERSHIP_S):
+        while True:
+            answer = await http.request(method, f"/api/v1/system/raft/membership{target}", body)
+            if answer.status == 200:
+                return
+            assert answer.status in (409, 503, 504), answer
+            await trio.sleep(POLL_S)
 
 
 async def stand_still(run: ClusterCampaign) -> None:
@@ -172,7 +214,7 @@ async def strobe(run: ClusterCampaign) -> None:
 FAULTS: Mapping[str, Fault] = {
     fault.__name__: fault
     for fault in (
-        kill, kill_leaders_in_turn, kill_all, stop, hand_over, stand_still, all_stand_still, stale_majority, cut_off,
-        cut_off_and_kill, bridge, deaf, mute, one_way, slow, jump, jump_and_kill, strobe,
+        kill, kill_leaders_in_turn, kill_all, stop, hand_over, transfer, replace, stand_still, all_stand_still,
+        stale_majority, cut_off, cut_off_and_kill, bridge, deaf, mute, one_way, slow, jump, jump_and_kill, strobe,
     )
 }

@@ -197,7 +197,8 @@ class Node:
                 f"QUEEN_RAFT_PEERS: needed, the data belongs to a cluster of the nodes {opened.layout.founders}")
         opened.wal.keep_for_laggards(settings.log_budget_mb << 20)
         peering = Peering(
-            settings, opened.layout, source=self._source, report=self._report, hear_report=self._hear_report)
+            settings, opened.layout, source=self._source, report=self._report, hear_report=self._hear_report,
+            log_place=opened.wal.synced_place)
         self.metrics.before_scrape.append(lambda: setattr(self.metrics, "peers", peering.figures()))
         return peering
 
@@ -392,7 +393,7 @@ class Node:
             silent_ms = core.quorum_silent_ticks() * self.settings.heartbeat_ms
             self._quorum.hear(silent_ms, trio.current_time())
         # The percentage is rounded down, so that it reaches a bound there when it does here.
-        return Report(int(self._keeper.used_percent), silent_ms)
+        return Report(int(self._keeper.used_percent), silent_ms, self._log_writer.wal.synced_place)
 
     def _hear_report(self, node: int, said: Report) -> None:
         self._keeper.hear_disk(node, said.disk_used_percent)

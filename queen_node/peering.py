@@ -48,6 +48,7 @@ class Report(NamedTuple):
 
     disk_used_percent: int
     quorum_silent_ms: int | None
+    log_place: int = 0
 
 
 class Ears(Protocol):
@@ -93,8 +94,9 @@ class Peering:
 
     def __init__(
         self, settings: config.Settings, layout: Layout, *, source: TimeSource, report: Callable[[], Report],
-        hear_report: Callable[[NodeId, Report], None],
+        hear_report: Callable[[NodeId, Report], None], log_place: int = 0,
     ) -> None:
+        """log_place: how far the log reaches at this start."""
         members = parse_peers(settings.raft_peers)
         self.listen = listen_address(settings.raft_listen, members, settings.node_id)
         self._source = source
@@ -105,7 +107,7 @@ class Peering:
             member.node_id: Peer(member.raft) for member in members if member.node_id != settings.node_id}
         hello = Hello(
             layout.cluster_id.encode() or UNKNOWN_CLUSTER, settings.node_id, bytes.fromhex(layout.directory_id),
-            source.boot_id, self._process_number, OLDEST_FORMAT, FORMAT)
+            source.boot_id, self._process_number, OLDEST_FORMAT, FORMAT, log_place)
         self._transport = _transport(settings, hello, self._take)
         self._transport.set_peers(self._peers)
         self._large_until_s: dict[NodeId, float] = {}
@@ -190,8 +192,9 @@ class Peering:
                 if self.on_snapshot is not None:
                     self.on_snapshot(peer, life, word)
             case NodeFrame():
+                self._transport.note_place(peer, frame.log_place)
                 self._host.tell_all(HeardClock(peer, frame.boottime_us))
-                self._hear_report(peer, Report(frame.disk_used_percent, frame.quorum_silent_ms))
+                self._hear_report(peer, Report(frame.disk_used_percent, frame.quorum_silent_ms, frame.log_place))
 
     def _hear(self, peer: NodeId, life: int, data: bytes, decode: Callable[[bytes], Message | PeerCall]) -> None:
         """Raises PeerFault."""

@@ -19,7 +19,7 @@ from raft import versioned
 from raft.invariants import broken
 from raft.messages import NodeId, Number
 
-FRAME_VERSION: Final = 2
+FRAME_VERSION: Final = 3
 FRAME_MAX_BYTES: Final = 256 * 1024
 ITEMS_MAX: Final = 4096
 """Messages or calls in one frame."""
@@ -61,7 +61,7 @@ class Hello(Shape, frozen=True, tag=int(FrameKind.HELLO)):
 
     directory_id: of its data directory; another one under the same node id is another node (CL-105). boot_id: of its
     machine. process_number: drawn at its start, so that a restart is seen. The formats, lowest and highest, are those
-    that its release reads (CL-132).
+    that its release reads (CL-132). log_place: how far its log reached when it started (`Wal.synced_place`).
     """
 
     cluster_id: ClusterId
@@ -71,12 +71,14 @@ class Hello(Shape, frozen=True, tag=int(FrameKind.HELLO)):
     process_number: Number
     lowest_format: Number
     highest_format: Number
+    log_place: Number = 0
 
 
 class NodeFrame(Shape, frozen=True, tag=int(FrameKind.NODE)):
     """How the sender is; every 100 ms (M-30). quiet_count, quiet_hash: of the (life, term) pairs that it leads asleep
     with the receiver. boottime_us: its clock, from which a follower estimates the group's (M-21). quorum_silent_ms: for
-    how long no majority has answered it as the leader of the first group, of life 0; None: it does not lead that."""
+    how long no majority has answered it as the leader of the first group, of life 0; None: it does not lead that.
+    log_place: how far its log reaches, synced."""
 
     boottime_us: Number
     boot_id: Identity
@@ -85,6 +87,7 @@ class NodeFrame(Shape, frozen=True, tag=int(FrameKind.NODE)):
     quiet_hash: Number
     disk_used_percent: Percent
     quorum_silent_ms: Number | None
+    log_place: Number = 0
 
 
 class RaftFrame(Shape, frozen=True, tag=int(FrameKind.RAFT)):

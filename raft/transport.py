@@ -92,6 +92,7 @@ class _PeerState:
     bells: Mapping[Purpose, Bell] = field(default_factory=lambda: {purpose: Bell() for purpose in Purpose})
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     told: dict[Purpose, str] = field(default_factory=dict)  # the failure that was told last
+    shown: tuple[Hello, int] | None = None  # who it was last, and how far its log reached then
 
     def connections(self) -> list[PeerConnection]:
         return [each for each in (self.control, self.bulk) if each is not None]
@@ -202,6 +203,13 @@ class Transport:
         if state is not None:
             state.figures.refused[kind] += 1
         return False
+
+    def note_place(self, peer: NodeId, log_place: int) -> None:
+        """A connected peer's log reaches so far: if it comes back with less, it is another one."""
+        state = self._peers.get(peer)
+        if state is not None and state.shown is not None:
+            hello, shown_place = state.shown
+            state.shown = hello, max(shown_place, log_place)
 
     # --- looking
 
@@ -372,6 +380,12 @@ class Transport:
                 self._drop(other, state, RESTARTED)
             elif other.purpose is connection.purpose:
                 self._drop(other, state, "replaced by a newer connection")
+        if state.shown is not None and _is_older_copy(hello, *state.shown):
+            return (
+                f"node {connection.peer} has shown more of its log than it holds: an older copy of its data directory, "
+                "which may have voted and acknowledged since (CL-105): replace it")
+        if state.shown is None or state.shown[0] != hello:
+            state.shown = hello, hello.log_place
         if isinstance(connection, ControlConnection):
             state.control = connection
         if isinstance(connection, BulkConnection):
@@ -408,3 +422,11 @@ def _is_same_so_far(state: _PeerState, peer: Peer) -> bool:
         return False
     hellos = [connection.hello for connection in state.connections() if connection.hello is not None]
     return peer.directory_id is None or all(hello.directory_id == peer.directory_id for hello in hellos)
+
+
+def _is_older_copy(hello: Hello, shown: Hello, shown_place: int) -> bool:
+    """Whether a later run of a node holds less of its log than an earlier one has shown. Nothing that was synced goes,
+    so its directory was put back from a copy.
+    """
+    is_later_run = hello.directory_id == shown.directory_id and hello.process_number != shown.process_number
+    return is_later_run and hello.log_place < shown_place

@@ -153,6 +153,11 @@ class Wal:
         return [number for number in sorted(self._space.segment_bytes) if number >= self._space.floor]
 
     @property
+    def synced_place(self) -> int:
+        """Where the next batch goes, behind all that is on disk: grows with every batch, over restarts too."""
+        return self._place(self._position)
+
+    @property
     def is_idle(self) -> bool:
         """Nothing waits for a mark: the last batch is named as synced, and no segment waits to go."""
         return not (self._unnamed or self._forgotten or self._space.is_untidy(self._active))

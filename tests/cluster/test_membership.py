@@ -137,6 +137,31 @@ async def test_a_node_that_lost_its_disk_does_not_vote_and_is_replaced_in_order(
             assert sorted(set(texts) - {"in doubt"}) == ["kept", "with its vote"]
 
 
+async def test_an_older_copy_of_a_nodes_directory_is_let_in_by_nobody(tmp_path: Path) -> None:
+    """CL-105, CL-134: it may have voted, and acknowledged entries, that the copy does not hold."""
+    with cluster(tmp_path) as three:
+        await make_group(three)
+        copied = three.nodes[3]
+        assert await trio.to_thread.run_sync(copied.stop) == 0
+        shutil.copytree(copied.data, tmp_path / "copy")
+        copied.launch()
+        await trio.to_thread.run_sync(copied.wait_until_ready)
+        async with clients(three, 3) as (node,):
+            assert (await node.post("/api/v1/push", push("acknowledged"))).status == 201
+        assert await trio.to_thread.run_sync(copied.stop) == 0
+        copied.launch()  # the directory itself is welcome
+        await trio.to_thread.run_sync(copied.wait_until_ready)
+        copied.kill()
+        shutil.rmtree(copied.data)
+        shutil.copytree(tmp_path / "copy", copied.data)
+        copied.launch()
+        for node_id in (1, 2):
+            await wait_for_line(three.nodes[node_id], "an older copy of its data directory")
+        assert copied.health_status() == 503
+        async with clients(three, 1) as (node,):
+            assert await pop_texts(node, 1) == ["acknowledged"]
+
+
 async def wait_for_line(node: NodeProcess, text: str) -> None:
     with trio.fail_after(PATIENCE_S):
         while True:

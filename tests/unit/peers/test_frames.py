@@ -32,10 +32,10 @@ from raft.peer_frames import (
 from tests.unit.peers.strategies import frames
 
 D, B = b"d" * 16, b"b" * 16
-HELLO = Hello(b"cell", 1, D, B, 5, 1, 2)
-NODE = NodeFrame(9, B, 5, 2, 77, 50, None)
-HELLO_FIELDS = [1, b"cell", 1, D, B, 5, 1, 2]
-NODE_FIELDS = [2, 9, B, 5, 2, 77, 50, None]
+HELLO = Hello(b"cell", 1, D, B, 5, 1, 2, 99)
+NODE = NodeFrame(9, B, 5, 2, 77, 50, None, 99)
+HELLO_FIELDS = [1, b"cell", 1, D, B, 5, 1, 2, 99]
+NODE_FIELDS = [2, 9, B, 5, 2, 77, 50, None, 99]
 
 
 @given(frames)
@@ -51,16 +51,16 @@ def test_every_kind_has_one_frame() -> None:
     assert len(get_args(Frame)) == len(FrameKind)
 
 
-def test_the_bytes_of_version_2_stay_what_they_are() -> None:
+def test_the_bytes_of_version_3_stay_what_they_are() -> None:
     """Peers of another release read them: a change here is a new version."""
-    assert FRAME_VERSION == 2
-    assert encode(HELLO) == cbor2.dumps([2, HELLO_FIELDS])
-    assert encode(NODE) == cbor2.dumps([2, NODE_FIELDS])
-    assert encode(NodeFrame(9, B, 5, 2, 77, 50, 300)) == cbor2.dumps([2, [*NODE_FIELDS[:-1], 300]])
-    assert encode(RaftFrame(((7, b"x"), (8, b"y")))) == cbor2.dumps([2, [3, [[7, b"x"], [8, b"y"]]]])
-    assert encode(CallFrame((Call(3, b"z"),))) == cbor2.dumps([2, [4, [[3, b"z"]]]])
-    assert encode(SnapshotFrame(7, b"x")) == cbor2.dumps([2, [5, 7, b"x"]])
-    assert encode(PartFrame(FrameKind.RAFT, b"x")) == cbor2.dumps([2, [6, 3, b"x"]])
+    assert FRAME_VERSION == 3
+    assert encode(HELLO) == cbor2.dumps([3, HELLO_FIELDS])
+    assert encode(NODE) == cbor2.dumps([3, NODE_FIELDS])
+    assert encode(NodeFrame(9, B, 5, 2, 77, 50, 300, 99)) == cbor2.dumps([3, [*NODE_FIELDS[:-2], 300, 99]])
+    assert encode(RaftFrame(((7, b"x"), (8, b"y")))) == cbor2.dumps([3, [3, [[7, b"x"], [8, b"y"]]]])
+    assert encode(CallFrame((Call(3, b"z"),))) == cbor2.dumps([3, [4, [[3, b"z"]]]])
+    assert encode(SnapshotFrame(7, b"x")) == cbor2.dumps([3, [5, 7, b"x"]])
+    assert encode(PartFrame(FrameKind.RAFT, b"x")) == cbor2.dumps([3, [6, 3, b"x"]])
 
 
 @pytest.mark.parametrize(
@@ -74,30 +74,30 @@ def test_the_bytes_of_version_2_stay_what_they_are() -> None:
         (b"\x00" * (FRAME_MAX_BYTES + 1), "more than"),
         (cbor2.dumps("hello"), "not a pair"),
         (cbor2.dumps([1]), "not a pair"),
-        (cbor2.dumps([3, NODE_FIELDS]), "version 3"),
+        (cbor2.dumps([2, NODE_FIELDS]), "version 2"),
         (cbor2.dumps([True, NODE_FIELDS]), "version True"),
         (cbor2.dumps([10**1000, NODE_FIELDS]), "version 1000"),
-        (cbor2.dumps([2, [99, 1]]), "99"),
-        (cbor2.dumps([2, {"kind": 2}]), "array"),
-        (cbor2.dumps([2, NODE_FIELDS[:-1]]), "at least length"),
-        (cbor2.dumps([2, [*NODE_FIELDS, 0]]), "at most length"),
-        (cbor2.dumps([2, [2, -9, B, 5, 2, 77, 50, None]]), ">= 0"),
-        (cbor2.dumps([2, [2, 2**63, B, 5, 2, 77, 50, None]]), "9223372036854775807"),
-        (cbor2.dumps([2, [2, 9, B[1:], 5, 2, 77, 50, None]]), "length >= 16"),
-        (cbor2.dumps([2, [2, 9, B, 5, 2, 77, 101, None]]), "<= 100"),
-        (cbor2.dumps([2, [2, 9, B, 5, 2, 77, 50, -1]]), ">= 0"),
-        (cbor2.dumps([2, [1, b"", 1, D, B, 5, 1, 2]]), "length >= 1"),
-        (cbor2.dumps([2, [1, b"c" * 65, 1, D, B, 5, 1, 2]]), "length <= 64"),
-        (cbor2.dumps([2, [1, b"c", 0, D, B, 5, 1, 2]]), ">= 1"),
-        (cbor2.dumps([2, [3, []]]), "length >= 1"),
-        (cbor2.dumps([2, [3, [[1, b""]] * (ITEMS_MAX + 1)]]), "length <= 4096"),
-        (cbor2.dumps([2, [3, [[1, "text"]]]]), "Expected `bytes`"),
-        (cbor2.dumps([2, [3, [[1, b"x", 0]]]]), "length 2"),
-        (cbor2.dumps([2, [4, [[True, b""]]]]), "Expected `int`"),
-        (cbor2.dumps([2, [4, [[1, b"", 0]]]]), "at most length 2"),
-        (cbor2.dumps([2, [6, 2, b"x"]]), "never cut"),
-        (cbor2.dumps([2, [6, 6, b"x"]]), "never cut"),
-        (cbor2.dumps([2, [6, 3, b""]]), "length >= 1"),
+        (cbor2.dumps([3, [99, 1]]), "99"),
+        (cbor2.dumps([3, {"kind": 2}]), "array"),
+        (cbor2.dumps([3, NODE_FIELDS[:-2]]), "at least length"),
+        (cbor2.dumps([3, [*NODE_FIELDS, 0]]), "at most length"),
+        (cbor2.dumps([3, [2, -9, B, 5, 2, 77, 50, None]]), ">= 0"),
+        (cbor2.dumps([3, [2, 2**63, B, 5, 2, 77, 50, None]]), "9223372036854775807"),
+        (cbor2.dumps([3, [2, 9, B[1:], 5, 2, 77, 50, None]]), "length >= 16"),
+        (cbor2.dumps([3, [2, 9, B, 5, 2, 77, 101, None]]), "<= 100"),
+        (cbor2.dumps([3, [2, 9, B, 5, 2, 77, 50, -1]]), ">= 0"),
+        (cbor2.dumps([3, [1, b"", 1, D, B, 5, 1, 2]]), "length >= 1"),
+        (cbor2.dumps([3, [1, b"c" * 65, 1, D, B, 5, 1, 2]]), "length <= 64"),
+        (cbor2.dumps([3, [1, b"c", 0, D, B, 5, 1, 2]]), ">= 1"),
+        (cbor2.dumps([3, [3, []]]), "length >= 1"),
+        (cbor2.dumps([3, [3, [[1, b""]] * (ITEMS_MAX + 1)]]), "length <= 4096"),
+        (cbor2.dumps([3, [3, [[1, "text"]]]]), "Expected `bytes`"),
+        (cbor2.dumps([3, [3, [[1, b"x", 0]]]]), "length 2"),
+        (cbor2.dumps([3, [4, [[True, b""]]]]), "Expected `int`"),
+        (cbor2.dumps([3, [4, [[1, b"", 0]]]]), "at most length 2"),
+        (cbor2.dumps([3, [6, 2, b"x"]]), "never cut"),
+        (cbor2.dumps([3, [6, 6, b"x"]]), "never cut"),
+        (cbor2.dumps([3, [6, 3, b""]]), "length >= 1"),
         (b"\x82\x02\x82\x05\xd8\x23\x61(", "not CBOR"),  # a tag for a regular expression, a bad one
     ],
 )
@@ -145,7 +145,7 @@ values = st.recursive(
 @given(values, st.booleans())
 def test_any_cbor_is_a_frame_or_refused(value: object, as_body: bool) -> None:
     """Tags make a decoder do work of its own: dates, fractions, patterns, references."""
-    _decode_or_refuse(cbor2.dumps([2, value] if as_body else value))
+    _decode_or_refuse(cbor2.dumps([3, value] if as_body else value))
 
 
 @given(frames, st.data())

@@ -48,6 +48,7 @@ class Model:
         self.hard_states: dict[int, HardState] = {}
         self.entries: dict[int, list[Entry]] = {}
         self.released: dict[int, int] = {}
+        self.place = 0  # where the log ended after the last write that was reported
 
     def write(self, writes: list[GroupWrite]) -> None:
         for one in writes:

@@ -83,6 +83,11 @@ async def test_a_node_is_added_promoted_and_removed(tmp_path: Path) -> None:
             assert (view["voters"], view["learners"], view["changeInFlight"]) == ([1, 2, 3, 4], [], False)
             assert [member["http"] for member in view["members"]][3] == new["http"]
             await wait_for_all_groups(nodes[3], [1, 2, 3, 4])
+            again = await nodes[0].request("PUT", f"{MEMBERSHIP}/voters", {"voters": [4, 3, 2, 1]})
+            assert again.status == 200, again
+            sixth = {"id": 5, "raft": "127.0.0.1:1", "http": "127.0.0.1:2"}
+            nobody = await nodes[0].post(f"{MEMBERSHIP}/learners?timeoutMs=300", sixth)
+            assert refused(nobody) == (504, "timeout")  # it is waited for until it answers
             assert (await nodes[3].post("/api/v1/push", push("at the new one"))).status == 201
             assert sorted(await pop_texts(nodes[3], 2)) == ["at the new one", "before"]
 

@@ -64,7 +64,7 @@ class Acquaintances:
         self._node_id, self._directory_id = layout.node_id, bytes.fromhex(layout.directory_id)
         self._founding = None if layout.founders else Founding(
             self._node_id, self._directory_id, tuple(member.node_id for member in listed))
-        self.candidate: tuple[NodeId, Peer] | None = None  # to be added: it is connected, to see whether it answers
+        self.candidates: dict[NodeId, Peer] = {}  # to be added: they are connected, to see whether they answer
         self._row = MembersRow([])
         self._told: MembersRow | None = None  # by another node, of a later change than the own state knows
         # By node: what it was told in which of its runs, and when it is told again.
@@ -126,8 +126,8 @@ class Acquaintances:
         peers |= {
             member.node_id: Peer(parse_address(member.raft), member.directory_id or self._pin(member.node_id) or None)
             for member in row.members}
-        if self.candidate is not None:
-            peers.setdefault(*self.candidate)
+        for node, peer in self.candidates.items():
+            peers.setdefault(node, peer)
         self._going = {node: until for node, until in self._going.items() if until > now_s and node not in peers}
         peers |= {node: self.others.peers[node] for node in self._going if node in self.others.peers}
         peers.pop(self._node_id, None)

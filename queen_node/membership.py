@@ -315,15 +315,16 @@ class MembershipDesk:
                 await self._connect(question, self._acquaintances)
             return await self._begin_change(question)
         finally:
-            self._acquaintances.candidate = None
+            if isinstance(question, AddLearner):
+                self._acquaintances.candidates.pop(question.node_id, None)
 
     async def _connect(self, question: AddLearner, acquaintances: Acquaintances) -> None:
         """Who is to be added is connected first: it must run and answer (CL-104)."""
         if check(question, self._checked()) is None:
             return
-        acquaintances.candidate = question.node_id, Peer(parse_address(question.raft))
         with trio.move_on_after(CANDIDATE_WITHIN_S):
             while self.hello_of(question.node_id) is None:
+                acquaintances.candidates[question.node_id] = Peer(parse_address(question.raft))
                 await self._changed.wait(STEP_S)
             return
         raise OperatorRefused(

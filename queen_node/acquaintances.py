@@ -87,6 +87,10 @@ class Acquaintances:
         self._going[node] = now_s + GONE_KEPT_S
         self.others.tell(CELL, node, Removed(number))
 
+    def is_going(self, node: NodeId) -> bool:
+        """Whether it was removed a moment ago: who is connected under that id is who was removed."""
+        return node in self._going
+
     def directory_of(self, node: NodeId) -> bytes:
         """Its data directory, if it is this node or is connected; empty: unknown."""
         hello = self.others.hello_of(node)

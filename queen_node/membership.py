@@ -323,8 +323,9 @@ class MembershipDesk:
         if check(question, self._checked()) is None:
             return
         with trio.move_on_after(CANDIDATE_WITHIN_S):
-            while self.hello_of(question.node_id) is None:
-                acquaintances.candidates[question.node_id] = Peer(parse_address(question.raft))
+            while self.hello_of(question.node_id) is None or acquaintances.is_going(question.node_id):
+                if not acquaintances.is_going(question.node_id):
+                    acquaintances.candidates[question.node_id] = Peer(parse_address(question.raft))
                 await self._changed.wait(STEP_S)
             return
         raise OperatorRefused(

@@ -13,7 +13,7 @@ import trio
 from tests.support.http_client import Answer, HttpClient, segment
 
 POLL_S = 0.02
-PATIENCE_S = 15.0  # for a condition that only a broken node does not reach; never a measure of speed
+PATIENCE_S = 30.0  # for a condition that only a broken node does not reach; never a measure of speed
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 

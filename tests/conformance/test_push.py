@@ -282,7 +282,7 @@ async def test_expect_continue(calls: Calls) -> None:
     head = (
         f"POST /api/v1/push HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n")
     await calls.http.send_raw(head.encode())
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         assert (await calls.http.read_answer()).status == 100
     await calls.http.send_raw(body)
     assert (await calls.http.read_answer()).status == 201

@@ -10,7 +10,7 @@ import pytest
 from tests.faults.conftest import SEGMENT_BYTES
 from tests.support.node_process import NodeProcess, is_error_line
 
-REFUSAL_TIMEOUT_S = 20.0
+REFUSAL_TIMEOUT_S = 60.0
 
 
 @pytest.fixture

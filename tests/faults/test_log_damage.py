@@ -12,7 +12,7 @@ from tests.faults.load import Shape, now_ns
 from tests.support.node_process import NodeProcess, files_under, is_error_line
 
 SHAPE = Shape(clients=4, delay_ms_max=800, lease_s_max=1)
-REFUSAL_TIMEOUT_S = 20.0
+REFUSAL_TIMEOUT_S = 60.0
 SEGMENTS = ("segment-*.log",)
 
 

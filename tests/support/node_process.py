@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-BOOT_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 20.0
+BOOT_TIMEOUT_S = 60.0  # like the next one for what only a broken node does not do: a full machine takes ten seconds
+STOP_TIMEOUT_S = 60.0
 POLL_S = 0.01  # between two looks at a condition that nobody reports
 LOG_TAIL_LINES = 60
 PORT_FIRST = 10_240  # below it live services that a developer's machine may run

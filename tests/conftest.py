@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROUNDS_DEFAULT = 12
-CLUSTER_ROUNDS_DEFAULT = 3  # each takes some seconds: a fault, and until every node serves again
+CLUSTER_ROUNDS_DEFAULT = 2  # each takes some seconds: a fault, and until every node serves again
 
 # A property that fails because the machine was busy says nothing: no deadline an example, no limit on drawing one.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])

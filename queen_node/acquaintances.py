@@ -72,6 +72,11 @@ class Acquaintances:
         self._going: dict[NodeId, float] = {}  # removed, and until when they stay connected
         self._warn_at_s: float | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether nodes are met or let go, so that `step` is wanted soon."""
+        return bool(self._founding is not None or self.candidates or self._going or not self._row.members)
+
     def step(self, row: MembersRow, now_s: float) -> None:
         """row: as group 0's state has it now."""
         self._row = row

@@ -16,10 +16,11 @@ from queen_node.http.messages import BadPath, BadQuery, Request, Response, json_
 from queen_node.http.parameters import whole_number
 from queen_node.http.routes import Handler
 from queen_node.operator_calls import (
-    IDS_MAX,
+    NODE_ID_MAX,
     STATUS_OF,
     AddLearner,
     Begun,
+    Ids,
     NodeId,
     OperatorRefused,
     Promote,
@@ -34,8 +35,7 @@ TIMEOUT_DEFAULT_MS: Final = 30_000
 TIMEOUT_MAX_MS: Final = 120_000
 GROUPS_SHOWN, GROUPS_SHOWN_MAX = 100, 1000
 FORBIDDEN: Final = 403
-
-SomeIds = Annotated[tuple[NodeId, ...], msgspec.Meta(min_length=1, max_length=IDS_MAX)]
+ID_DIGITS_MAX: Final = len(str(NODE_ID_MAX))
 
 
 class Desk(Protocol):
@@ -63,13 +63,13 @@ class _Learner(msgspec.Struct, frozen=True):
 
 
 class _Ids(msgspec.Struct, frozen=True):
-    ids: SomeIds | None = None
+    ids: Ids | None = None
     id: NodeId | None = None
     force: bool = False
 
 
 class _Voters(msgspec.Struct, frozen=True):
-    voters: SomeIds | None = None
+    voters: Ids | None = None
     voter: NodeId | None = None
     force: bool = False
 
@@ -143,9 +143,10 @@ class MembershipHandlers:
 
     async def _remove(self, request: Request) -> Response:
         text = request.text("id")
-        if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= 65_535:
-            raise OperatorRefused("bad_request", f"a node's id is a whole number from 1 to 65535, not {text[:32]!r}")
-        return await self._change(request, Remove(int(text[:9])))
+        if not (text.isascii() and text.isdigit() and len(text) <= ID_DIGITS_MAX and 1 <= int(text) <= NODE_ID_MAX):
+            raise OperatorRefused(
+                "bad_request", f"a node's id is a whole number from 1 to {NODE_ID_MAX}, not {text[:32]!r}")
+        return await self._change(request, Remove(int(text)))
 
     async def _change(self, request: Request, question: Question) -> Response:
         await self._desk.ask(question, _timeout_s(request))

@@ -30,12 +30,17 @@ ALWAYS_REACHED = {  # by 300 seeds; a campaign asks for all of tests/simulation/
 }
 
 
+# One process runs the batches and judges what they reached, wherever the suite runs on several.
+together = pytest.mark.xdist_group("seeds")
+
+
 @pytest.fixture(scope="module")
 def marks() -> set[str]:
     """What the batches reached together."""
     return set()
 
 
+@together
 @pytest.mark.parametrize("first", SEEDS[::SEEDS_A_BATCH])
 def test_a_cluster_is_safe_under_faults_and_live_after_them(
     first: int, marks: set[str], request: pytest.FixtureRequest,
@@ -52,6 +57,7 @@ def test_a_cluster_is_safe_under_faults_and_live_after_them(
             pytest.fail(f"\n{outcomes.broken}", pytrace=False)
 
 
+@together
 def test_the_seeds_reach_what_they_should(marks: set[str], request: pytest.FixtureRequest) -> None:
     """Runs that meet no trouble would prove nothing. Judged when the batches above all ran."""
     if len(request.session.items) < len(SEEDS) // SEEDS_A_BATCH or request.config.getoption("--seed") is not None:

@@ -165,7 +165,7 @@ class GroupActor:
             case Heard(node, said):
                 if isinstance(said, PeerCall):
                     group.hear(node, said, now_us)
-                elif membership_job.may_hear(group.raft.core, said):
+                else:
                     group.raft.step(said)
             case HeardClock(node, boottime_us):
                 group.raft.hear_boottime(node, boottime_us)

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from queen_node.events import ChangeMembers, TransferLeadership
-from raft.core import Core, NotLeader
+from raft.core import NotLeader
 from raft.group import RaftGroup
 from raft.membership import MembershipRefused, View, Why, with_learner, with_voters
-from raft.messages import Message, PreVote, Vote
 from raft.quorum import Configuration
 
 CELL: Final = 0  # life of group 0
@@ -69,14 +68,6 @@ def change(raft: RaftGroup, event: ChangeMembers) -> None:
             core.change_membership(view.configuration, after)
     except (MembershipRefused, NotLeader):
         return  # the job asks again
-
-
-def may_hear(core: Core, said: Message) -> bool:
-    """Whether a member may be asked this. One that only learns and holds nothing yet gives no vote: under its id
-    another disk may have voted in the same term (CL-105). Once it holds entries it has heard that term's leader."""
-    if core.log.last_index or not isinstance(said, Vote | PreVote):
-        return True
-    return core.configuration.is_voter(core.node_id)
 
 
 def _successor(view: View, target: Configuration) -> int:

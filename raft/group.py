@@ -15,7 +15,7 @@ import msgspec
 from raft.clock import Estimate, GroupClock, start_of_term_us
 from raft.core import Core, Role
 from raft.invariants import must
-from raft.messages import NUMBER_MAX, Append, Entry, EntryKind, HardState, Message, Vote
+from raft.messages import NUMBER_MAX, Append, Entry, EntryKind, HardState, Message, PreVote, Vote
 from raft.quorum import Configuration
 from raft.wal import GroupWrite
 
@@ -101,8 +101,14 @@ class RaftGroup:
         return self.core.supply(peer, previous, entries)
 
     def step(self, message: Message) -> None:
-        """Take in a peer's message."""
+        """Take in a peer's message.
+
+        A member that only learns and holds nothing yet is deaf to candidates: under its id another disk may have voted
+        in the same term (CL-105). Once it holds entries it has heard that term's leader.
+        """
         core = self.core
+        if type(message) in (PreVote, Vote) and not (core.log.last_index or core.configuration.is_voter(core.node_id)):
+            return
         if type(message) is Vote:
             core.own_clock = self.clock.estimate()
         core.step(message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
@@ -20,9 +20,8 @@ from queen_node import commands, operator_calls, queries
 from queen_node.acquaintances import Acquaintances, Others
 from queen_node.broker import Lane, Unavailable
 from queen_node.calls import NobodyWaits, Pending, PendingRead
-from queen_node.events import ChangeMembers, Event, Found, TransferLeadership
-from queen_node.group import Group
-from queen_node.inbox import Inbox
+from queen_node.events import ChangeMembers, Found, TransferLeadership
+from queen_node.group_on_node import GroupOnNode
 from queen_node.layout import Layout
 from queen_node.membership_check import Refusals, check, drops_members, job_target
 from queen_node.membership_job import CELL, STEP_S, MembershipJob
@@ -61,16 +60,6 @@ REST_ALONE_S: Final = 1.0  # the same on a node that has no others
 ASKED_MAX: Final = 64  # of other nodes' questions at once
 
 
-class Cell(Protocol):
-    """A group of this node with its inbox."""
-
-    @property
-    def group(self) -> Group: ...
-
-    @property
-    def inbox(self) -> Inbox[Event]: ...
-
-
 class _Watched:
     """Something that tasks wait for to change."""
 
@@ -97,7 +86,7 @@ class MembershipDesk:
 
     def __init__(
         self, *, layout: Layout, keep_layout: Callable[[Layout], object], listed: tuple[Member, ...],
-        groups: Callable[[], Mapping[int, Cell]], others: Others | None, heartbeat_s: float,
+        groups: Callable[[], Mapping[int, GroupOnNode]], others: Others | None, heartbeat_s: float,
         election_s: float, lag_max: int, version_every_s: float, on_removed: Callable[[], None],
     ) -> None:
         self.node_id, self._listed = layout.node_id, listed

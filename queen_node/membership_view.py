@@ -21,6 +21,9 @@ class MembershipView:
 
     def membership(self) -> dict[str, object]:
         """The members of group 0, which speaks for the cell, as its leader or as this node knows them."""
+        return self._document(self._members())
+
+    def _document(self, members: list[dict[str, object]]) -> dict[str, object]:
         desk = self._desk
         groups = desk.groups()
         core = groups[CELL].group.raft.core
@@ -54,13 +57,13 @@ class MembershipView:
             "committedIndex": core.commit_index,
             "liveWithinMs": round(desk.live_within_s * 1000),
             "promoteMaxLag": desk.lag_max,
-            "members": self._members(core),
+            "members": members,
             "job": shown_job,
         }
 
-    def _members(self, core: Core) -> list[dict[str, object]]:
+    def _members(self) -> list[dict[str, object]]:
         desk, addresses, live = self._desk, self._desk.addresses(), self._desk.live()
-        view = desk.view_of(CELL)
+        core, view = desk.groups()[CELL].group.raft.core, desk.view_of(CELL)
         members: list[dict[str, object]] = []
         for node in core.configuration.members:
             row = addresses.get(node)
@@ -82,16 +85,12 @@ class MembershipView:
 
     def members(self) -> dict[str, object]:
         """The same with what is known of each node's resources; memory, in bytes, is known of this one."""
-        view = self.membership()
-        shown = view["members"]
-        if isinstance(shown, list):
-            for member in shown:
-                node = member["nodeId"]
-                here = node == self._desk.node_id
-                member["rss"] = usage().resident_bytes if here else None
-                member["anonBytes"] = None
-                member["diskUsedPct"] = self._disk_used_percent(node)
-        return {"engine": "raft", "membership": view}
+        members = self._members()
+        for node, member in zip(self._desk.groups()[CELL].group.raft.core.configuration.members, members, strict=True):
+            member["rss"] = usage().resident_bytes if node == self._desk.node_id else None
+            member["anonBytes"] = None
+            member["diskUsedPct"] = self._disk_used_percent(node)
+        return {"engine": "raft", "membership": self._document(members)}
 
     def liveness(self) -> dict[str, object]:
         """For how long each member has been silent, ms, as group 0's leader knows; elsewhere of those connected: 0."""

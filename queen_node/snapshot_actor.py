@@ -16,9 +16,9 @@ import structlog
 import trio
 
 from queen_node.crash_points import Reached
-from queen_node.events import Event, SnapshotEnded, SnapshotEvent, SnapshotFlipped
+from queen_node.events import SnapshotEnded, SnapshotEvent, SnapshotFlipped
 from queen_node.group import Group
-from queen_node.inbox import Inbox
+from queen_node.group_on_node import GroupOnNode
 from queen_node.snapshots import Snapshots, carry_out
 from queen_node.state.incarnations import Incarnations
 from queen_node.state.store import Engine
@@ -36,16 +36,6 @@ class SnapshotPeers(Protocol):
     def send_snapshot(self, peer: int, life: int, word: bytes) -> None:
         """By bulk. What cannot be sent is lost, and said again."""
         ...
-
-
-class GroupOnNode(Protocol):
-    """A group and its actor's inbox."""
-
-    @property
-    def group(self) -> Group: ...
-
-    @property
-    def inbox(self) -> Inbox[Event]: ...
 
 
 class SnapshotActor:

@@ -40,6 +40,8 @@ class Kind(IntEnum):
     CONFIGURE = 8
     FORGET_IDS = 9
     CREATE_TENANT = 10  # of group 0
+    KV = 11
+    SWEEP_KV = 12
     KNOW_MEMBERS = 20  # of group 0, as the three below: where nodes are, and which directory they have
     CHANGE_MEMBERS = 21
     MEMBERS_CHANGED = 22
@@ -51,6 +53,19 @@ class TimerOp(IntEnum):
 
     SCHEDULE = 0
     CANCEL = 1
+
+
+class KvOp(IntEnum):
+    """First field of an operation in a KV command or query."""
+
+    GET = 0
+    GET_MANY = 1
+    GET_PREFIX = 2
+    PUT = 3
+    PUT_IF_ABSENT = 4
+    DELETE = 5
+    INCR = 6
+    CHECK = 7
 
 
 class PayloadFlag(IntEnum):
@@ -66,6 +81,21 @@ PushItem = tuple[bytes, bytes, bytes, bytes, bytes, int, bytes | None, bytes | N
 ScheduleOp = tuple[int, bytes, bytes, int, bytes, bytes, bytes, int, bytes, bytes | None]
 # [CANCEL, queue, key, txn to echo or None]
 CancelOp = tuple[int, bytes, bytes, bytes | None]
+# [GET, namespace, key]
+KvGet = tuple[int, bytes, bytes]
+# [GET_MANY, namespace, keys]
+KvGetMany = tuple[int, bytes, Sequence[bytes]]
+# [GET_PREFIX, namespace, prefix, after (exclusive; empty: from the first), limit, keys only?]
+KvGetPrefix = tuple[int, bytes, bytes, bytes, int, bool]
+# [PUT or PUT_IF_ABSENT, namespace, key, value as compact JSON, lifetime in s (0: for ever), expect or None, required?]
+KvPut = tuple[int, bytes, bytes, bytes, int, int | None, bool]
+# [DELETE, namespace, key, expect or None, required?]
+KvDelete = tuple[int, bytes, bytes, int | None, bool]
+# [INCR, namespace, key, delta, min or None, max or None, lifetime in s (0: for ever), required?]
+KvIncr = tuple[int, bytes, bytes, int | float, int | float | None, int | float | None, int, bool]
+# [CHECK, namespace, key, expect, required?]
+KvCheck = tuple[int, bytes, bytes, int, bool]
+KvOperation = KvGet | KvGetMany | KvGetPrefix | KvPut | KvDelete | KvIncr | KvCheck
 # [transaction id, partition id, status word (AckStatus), lease id (b"" none), error text or None]
 AckItem = tuple[bytes, int, int, bytes, bytes | None]
 
@@ -171,6 +201,29 @@ def configure(request_id: bytes, queue: bytes, uuid: bytes, labels: tuple[bytes 
 def forget_ids(*, at_most: int, keep_at_least_s: int) -> bytes:
     """Forget message ids whose time is over, up to the entry's stamp (PU-55)."""
     return cbor2.dumps((Kind.FORGET_IDS, b"", at_most, keep_at_least_s))
+
+
+class KvCaps(NamedTuple):
+    """What a tenant may hold, as the node knows that took the call (README 12); 0: as much as there is room for."""
+
+    rows: int = 0
+    bytes: int = 0  # of keys and values
+
+
+NO_CAPS = KvCaps()
+
+
+def kv(
+    request_id: bytes, operations: Sequence[KvOperation], *, one: bool = False, caps: KvCaps = NO_CAPS,
+) -> bytes:
+    """Key/value operations of one call, one of which at least writes or checks (kv.md). one: answered as the bare
+    element of a path route."""
+    return cbor2.dumps((Kind.KV, request_id, operations, one, caps))
+
+
+def sweep_kv(*, at_most: int) -> bytes:
+    """Remove rows whose lifetime is over at the entry's stamp (KV-23)."""
+    return cbor2.dumps((Kind.SWEEP_KV, b"", at_most))
 
 
 def create_tenant(request_id: bytes, tenant: bytes, *, at_most: int) -> bytes:

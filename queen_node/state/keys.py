@@ -33,6 +33,8 @@ TIMER = b"\x20"  # queue name behind its length, timer key -> where it stands in
 CALENDAR = b"\x21"  # calendar kind, at (us), sequence -> owner
 
 TIMER_PAYLOAD = b"\x22"  # as TIMER -> the payload of a timer, where it is too large for its row in the calendar
+KV = b"\x23"  # namespace behind its length, key -> a KV row (kv_rows.py)
+KV_NAMESPACE = b"\x24"  # namespace -> NamespaceRow
 
 # Of group 0 only:
 CELL = b"\x30"  # -> CellRow
@@ -42,6 +44,7 @@ MEMBERS = b"\x33"  # -> MembersRow
 
 CALENDAR_FLOORS = b"\x00"  # calendar kind -> where a scan of that kind may begin after a restart
 CALENDAR_TIMERS = b"\x01"  # row: the timer itself, so that a fire reads in order (timer_rows.py)
+CALENDAR_KV = b"\x03"  # at the end of a row's lifetime, its version for the sequence; owner: its key behind KV
 CALENDAR_MESSAGE_IDS = b"\x02"  # owner: partition id whose oldest message id may be forgotten then
 
 _U64 = struct.Struct(">Q")

@@ -21,6 +21,9 @@ class CountersRow(Row):
     timers_pending: int = 0
     leases_live: int = 0
     dead_letters: int = 0
+    kv_version: int = 0  # the last one given to a KV row: only rises (KV-30), fencing tokens are of it (LK-30)
+    kv_rows: int = 0  # stored, dead ones that are not swept yet among them (KV-62)
+    kv_bytes: int = 0  # of their keys and values
 
 
 class QueueOptions(msgspec.Struct, array_like=True):
@@ -132,6 +135,12 @@ class DeadLetterRow(Row):
     producer_sub: bytes | None
     created_at_us: int
     failed_at_us: int
+
+
+class NamespaceRow(Row):
+    """A namespace of KV rows: it is there while it holds one."""
+
+    keys: int = 0
 
 
 class CellRow(Row):

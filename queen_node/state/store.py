@@ -155,6 +155,14 @@ class Store:
             return [(key[cut:], value) for key, value in islice(committed, at_most)]
         return list(islice(self._merged(start, end, ((key[cut:], value) for key, value in committed)), at_most))
 
+    def iterate(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        """The pairs of `scan`, one by one: for whoever knows only at a pair that it was the last. Write nothing in
+        between."""
+        prefix = self._prefix
+        cut = len(prefix)
+        committed = ((key[cut:], value) for key, value in self.engine.iterate(prefix + start, prefix + end))
+        return self._merged(start, end, committed)
+
     def first(self, start: bytes, end: bytes) -> Pair | None:
         """The first pair of `scan`, or None."""
         found = self.scan(start, end, 1)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queen_node import commands
-from queen_node.commands import AckStatus, Kind, PayloadFlag, TimerOp
+from queen_node.commands import AckStatus, Kind, KvOp, PayloadFlag, TimerOp
 from raft.invariants import InvariantBroken
 
 RID, MID = bytes(range(16)), bytes(range(16, 32))
@@ -62,6 +62,17 @@ GOLDEN: dict[str, tuple[bytes, str, list[Any]]] = {
     ),
     "forget ids": (
         commands.forget_ids(at_most=500, keep_at_least_s=900), "84 09 40 19 01f4 19 0384", [9, b"", 500, 900]),
+    "kv": (
+        commands.kv(RID, [
+            (KvOp.PUT, b"n", b"k", b"1", 60, None, False), (KvOp.INCR, b"n", b"i", 1, None, 5.5, 0, True),
+            (KvOp.GET_MANY, b"n", [b"k"]),
+        ], caps=commands.KvCaps(9, 10)),
+        f"85 0b {R} 83 87 03 416e 416b 4131 183c f6 f4 88 06 416e 4169 01 f6 fb 4016000000000000 00 f5"
+        " 83 01 416e 81 416b f4 82 09 0a",
+        [11, RID, [[3, b"n", b"k", b"1", 60, None, False], [6, b"n", b"i", 1, None, 5.5, 0, True],
+                   [1, b"n", [b"k"]]], False, [9, 10]],
+    ),
+    "sweep kv": (commands.sweep_kv(at_most=512), "83 0c 40 19 0200", [12, b"", 512]),
     "create tenant": (commands.create_tenant(RID, MID, at_most=9), f"84 0a {R} {M} 09", [10, RID, MID, 9]),
     "know members": (
         commands.know_members(RID, [(1, "r1:1", "h1:1", MID)]),

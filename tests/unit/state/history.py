@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from queen_node import commands
-from queen_node.commands import AckStatus, CancelOp, Kind, ScheduleOp, TimerOp
+from queen_node.commands import AckStatus, CancelOp, Kind, KvOp, KvOperation, ScheduleOp, TimerOp
 from queen_node.state.groups import QUEUE_MODE
 from queen_node.state.machine import Machine
 from queen_node.state.store import Store
@@ -40,6 +40,7 @@ class History:
             Kind.PUSH: self._push, Kind.TIMERS: self._timers, Kind.FIRE: self._fire, Kind.POP: self._pop,
             Kind.ACK: self._ack, Kind.EXTEND: self._extend, Kind.HAND_BACK: self._hand_back,
             Kind.CONFIGURE: self._configure, Kind.FORGET_IDS: self._forget_ids,
+            Kind.KV: self._kv, Kind.SWEEP_KV: self._sweep_kv,
             Kind.CREATE_TENANT: self._create_tenant, Kind.KNOW_MEMBERS: self._know_members,
             Kind.CHANGE_MEMBERS: self._change_members, Kind.MEMBERS_CHANGED: self._members_changed,
             Kind.RAISE_VERSION: self._raise_version,
@@ -136,6 +137,24 @@ class History:
 
     def _forget_ids(self) -> bytes:
         return commands.forget_ids(at_most=self._one(1, 5, 100), keep_at_least_s=self._one(0, 30))
+
+    def _kv(self) -> bytes:
+        keys = self._random.sample((b"a", b"b", b"c/d", b"caf\xc3\xa9"), self._random.randint(1, 4))
+        return commands.kv(self._id(), [self._kv_operation(key) for key in keys])
+
+    def _kv_operation(self, key: bytes) -> KvOperation:
+        ns, ttl_s, expect = self._one(b"n", b"queen-locks"), self._one(0, 1, 60), self._one(None, None, 0, 3)
+        required = self._one(False, False, False, True)
+        operations: tuple[KvOperation, ...] = (
+            (KvOp.GET, ns, key), (KvOp.GET_MANY, ns, (key, b"a")), (KvOp.GET_PREFIX, ns, b"", key, 10, False),
+            (KvOp.PUT, ns, key, self._one(b"1", b"{}", b"2.5"), ttl_s, expect, required),
+            (KvOp.PUT_IF_ABSENT, ns, key, b"7", ttl_s, 0, required), (KvOp.DELETE, ns, key, expect, required),
+            (KvOp.INCR, ns, key, self._one(1, -2, 0.1), self._one(None, 0), self._one(None, 5), ttl_s, required),
+            (KvOp.CHECK, ns, key, expect or 0, required))
+        return self._random.choice(operations)
+
+    def _sweep_kv(self) -> bytes:
+        return commands.sweep_kv(at_most=self._one(1, 100))
 
 
 def run(seed: int, entries: int) -> tuple[Machine, Counter[Kind], list[str]]:

@@ -1,0 +1,352 @@
+"""Key/value operations: what each comes to, then what is written, then what is read (kv.md).
+
+Judging writes nothing: the operations of a call are judged in array order on one view, each seeing what those before
+it would write, so that a call, or the transaction around it, can still be refused as a whole (KV-14, KV-33). Its reads
+are answered after all its writes (KV-71). Everything is judged at one instant, the entry's stamp (KV-22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from queen_node.commands import KvCaps, KvOp
+from queen_node.state import calendar, kv_numbers, kv_rows
+from queen_node.state.keys import CALENDAR_KV, after
+from queen_node.state.kv_rows import KvRow, kv_key
+from queen_node.state.step import Step
+from queen_node.state.store import CommittedStore, Store
+from raft.invariants import must
+
+SECOND_US = 1_000_000
+READ_BYTES_MAX = 4 << 20  # of values, in one call; the row that crosses the line is kept (KV-52)
+ROWS_LOOKED_AT_MAX = 4096  # by one getPrefix: dead rows that are not swept yet are walked over, and they may be many
+
+Operation = Sequence[Any]  # commands.KvOperation as it comes out of CBOR
+
+
+class Reason(IntEnum):
+    """Why an operation did not apply (KV-32)."""
+
+    NONE = 0
+    EXISTS = 1
+    ABSENT = 2
+    VERSION = 3
+    LIMIT = 4
+    TYPE = 5
+
+
+class PageRow(NamedTuple):
+    """A row of a page. value: None where only keys were asked for."""
+
+    key: bytes
+    value: bytes | None
+    version: int
+    expires_us: int
+    updated_us: int
+
+
+class Single(msgspec.Struct, array_like=True, frozen=True, tag=0):
+    """What became of an operation on one key. done: applied, or found. value, version: of the row as the contract says
+    for the operation; None and 0: there is none to show."""
+
+    op: int
+    done: bool
+    key: bytes
+    value: bytes | None = None
+    version: int = 0
+    reason: Reason = Reason.NONE
+    expires_us: int = 0
+    updated_us: int = 0
+
+
+class Page(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    """Rows that a read gave. missing: of a getMany, keys that are not alive. next_after: where the next page of a
+    getPrefix begins."""
+
+    op: int
+    rows: list[PageRow]
+    missing: list[bytes]
+    truncated: bool
+    next_after: bytes | None = None
+
+
+Element = Single | Page
+
+
+class Lost(NamedTuple):
+    """The first required operation that did not apply (KV-33), and the key's current version and value."""
+
+    failed_index: int
+    reason: Reason
+    version: int
+    value: bytes | None
+
+
+class Change(NamedTuple):
+    """A row to be written, or removed if `row` is None. before: what is stored."""
+
+    namespace: bytes
+    key: bytes
+    row: KvRow | None
+    before: KvRow | None
+
+
+class Judged(NamedTuple):
+    """What the operations of a call come to. elements: None for reads, which `carry_out` answers."""
+
+    elements: list[Single | None]
+    changes: list[Change]
+    lost: Lost | None
+
+
+# (answered as the bare element of a path route?, the lost one, does it exceed the tenant's caps?, else the elements)
+KvAnswer = tuple[bool, Lost | None, bool, list[Element]]
+
+
+class _View:
+    """Rows as the operation sees them that is being judged."""
+
+    __slots__ = ("_changed", "changes", "now_us", "store", "version")
+
+    def __init__(self, store: Store, now_us: int) -> None:
+        self.store, self.now_us = store, now_us
+        self.version = store.counters().kv_version  # the last one given
+        self.changes: list[Change] = []
+        self._changed: dict[bytes, KvRow | None] = {}
+
+    def alive(self, namespace: bytes, key: bytes) -> tuple[KvRow | None, KvRow | None]:
+        """(the row if it is alive, what is stored)."""
+        stored = kv_rows.find(self.store, namespace, key)
+        own_key = kv_key(namespace, key)
+        row = self._changed.get(own_key, stored)
+        return (row if row is not None and row.is_alive(self.now_us) else None), stored
+
+    def write(self, namespace: bytes, key: bytes, value: bytes, expires_us: int, before: KvRow | None) -> int:
+        """The version of the row that will be written."""
+        self.version += 1
+        self._change(Change(namespace, key, KvRow(self.version, expires_us, self.now_us, value), before))
+        return self.version
+
+    def remove(self, namespace: bytes, key: bytes, before: KvRow) -> None:
+        self._change(Change(namespace, key, None, before))
+
+    def ends_us(self, seconds: int) -> int:
+        """The end of a lifetime that begins now; 0: for ever."""
+        return self.now_us + seconds * SECOND_US if seconds else 0
+
+    def _change(self, change: Change) -> None:
+        self.changes.append(change)
+        self._changed[kv_key(change.namespace, change.key)] = change.row
+
+
+def judge(store: Store, now_us: int, operations: Sequence[Operation]) -> Judged:
+    """Judge the operations of one call. Each key is written at most once: the door has seen to that (KV-15)."""
+    view = _View(store, now_us)
+    elements: list[Single | None] = []
+    for index, operation in enumerate(operations):
+        op = operation[0]
+        if op in _READS:
+            elements.append(None)
+            continue
+        element = _JUDGES[op](view, operation)
+        elements.append(element)
+        if not element.done and operation[_REQUIRED]:
+            current = kv_rows.find(store, operation[1], operation[2])
+            if current is None or not current.is_alive(now_us):
+                return Judged(elements, [], Lost(index, element.reason, 0, None))
+            return Judged(elements, [], Lost(index, element.reason, current.version, current.value))
+    return Judged(elements, view.changes, None)
+
+
+def carry_out(step: Step, operations: Sequence[Operation], judged: Judged) -> list[Element]:
+    """Write what `judge` found, on the same view, and answer the reads."""
+    must(judged.lost is None, "a call that lost is carried out")
+    store = step.store
+    for namespace, key, row, before in judged.changes:
+        if row is not None:
+            kv_rows.write(store, namespace, key, row, before)
+        elif before is not None:
+            kv_rows.remove(store, namespace, key, before)
+    reading = Reading(store, step.now_us)
+    return [
+        reading.answer(operation) if element is None else element
+        for operation, element in zip(operations, judged.elements, strict=True)
+    ]
+
+
+def apply_kv(step: Step, command: Sequence[Any]) -> KvAnswer:
+    """Apply the operations of one call, all or none."""
+    _kind, _request_id, operations, one, caps = command
+    judged = judge(step.store, step.now_us, operations)
+    if judged.lost is not None:
+        return one, judged.lost, False, []
+    if exceeds(step.store, judged.changes, KvCaps(*caps)):
+        return one, None, True, []
+    return one, None, False, carry_out(step, operations, judged)
+
+
+def exceeds(store: Store, changes: Sequence[Change], caps: KvCaps) -> bool:
+    """Whether a call adds, as a whole, rows or bytes beyond what its tenant may hold (KV-62)."""
+    if not (caps.rows or caps.bytes):
+        return False
+    rows = size = 0
+    for _namespace, key, row, before in changes:
+        rows += (row is not None) - (before is not None)
+        size += (0 if row is None else len(key) + len(row.value)) - (
+            0 if before is None else len(key) + len(before.value))
+    held = store.counters()
+    return (0 < caps.rows < held.kv_rows + rows and rows > 0) or (0 < caps.bytes < held.kv_bytes + size and size > 0)
+
+
+def apply_sweep(step: Step, command: Sequence[Any]) -> tuple[bool]:
+    """Remove rows whose lifetime is over (KV-23): (whether more are,)."""
+    _kind, _request_id, at_most = command
+    store = step.store
+    due = calendar.due(store, CALENDAR_KV, step.now_us, at_most + 1)
+    for _at_us, version, owner in due[:at_most]:
+        namespace, key = kv_rows.parts_of(owner)
+        row = kv_rows.find(store, namespace, key)
+        must(row is not None and row.version == version, "the calendar names a row that is gone", version=version)
+        if row is not None:
+            kv_rows.remove(store, namespace, key, row)
+    more = len(due) > at_most
+    if due:
+        # A lifetime ends after the stamp of the entry that begins it: nothing is ever filed below.
+        calendar.set_floor(store, CALENDAR_KV, *(due[at_most][:2] if more else (step.now_us, 0)))
+    return (more,)
+
+
+def next_end_us(store: Store) -> int | None:
+    """The earliest end of a stored row's lifetime, µs of the group clock; None when none ends."""
+    return calendar.earliest(store, CALENDAR_KV)
+
+
+class Reading:
+    """The reads of one call at one instant. They share one allowance of bytes (KV-52)."""
+
+    def __init__(self, view: Store | CommittedStore, now_us: int) -> None:
+        self._view, self._now_us = view, now_us
+        self._bytes_left = READ_BYTES_MAX
+
+    def answer(self, operation: Operation) -> Element:
+        """The answer of one read."""
+        op = operation[0]
+        if op == KvOp.GET:
+            return self._get(operation[1], operation[2])
+        if op == KvOp.GET_MANY:
+            return self._get_many(operation[1], operation[2])
+        return self._get_prefix(*operation[1:])
+
+    def _alive(self, namespace: bytes, key: bytes) -> KvRow | None:
+        row = kv_rows.find(self._view, namespace, key)
+        return row if row is not None and row.is_alive(self._now_us) else None
+
+    def _get(self, namespace: bytes, key: bytes) -> Single:
+        row = self._alive(namespace, key)
+        if row is None:
+            return Single(KvOp.GET, False, key)
+        return Single(KvOp.GET, True, key, row.value, row.version, Reason.NONE, row.expires_us, row.updated_us)
+
+    def _get_many(self, namespace: bytes, keys: Sequence[bytes]) -> Page:
+        rows: list[PageRow] = []
+        missing: list[bytes] = []
+        for key in sorted(set(keys)):
+            if self._bytes_left <= 0:  # the rest is in neither list: to call it missing would be a lie
+                return Page(KvOp.GET_MANY, rows, missing, True)
+            row = self._alive(namespace, key)
+            if row is None:
+                missing.append(key)
+            else:
+                rows.append(self._row(key, row))
+        return Page(KvOp.GET_MANY, rows, missing, False)
+
+    def _get_prefix(self, namespace: bytes, prefix: bytes, after_key: bytes, limit: int, keys_only: bool) -> Page:
+        rows: list[PageRow] = []
+        for looked_at, (key, row) in enumerate(self._stored(namespace, prefix, after_key), start=1):
+            if row.is_alive(self._now_us):
+                if len(rows) == limit or self._bytes_left <= 0:
+                    return Page(KvOp.GET_PREFIX, rows, [], True, rows[-1].key if rows else after_key or None)
+                rows.append(PageRow(key, None, *row[:3]) if keys_only else self._row(key, row))
+            if looked_at == ROWS_LOOKED_AT_MAX:
+                return Page(KvOp.GET_PREFIX, rows, [], True, key)
+        return Page(KvOp.GET_PREFIX, rows, [], False)
+
+    def _row(self, key: bytes, row: KvRow) -> PageRow:
+        self._bytes_left -= len(row.value)
+        return PageRow(key, row.value, row.version, row.expires_us, row.updated_us)
+
+    def _stored(self, namespace: bytes, prefix: bytes, after_key: bytes) -> Iterator[tuple[bytes, KvRow]]:
+        stem = kv_key(namespace, b"")
+        start = stem + prefix
+        if after_key >= prefix:
+            start = stem + after_key + b"\x00"
+        end = after(stem + prefix)
+        if start < end:
+            for key, stored in self._view.iterate(start, end):
+                yield key[len(stem) :], kv_rows.unpack(stored)
+
+
+def _put(view: _View, operation: Operation) -> Single:
+    op, namespace, key, value, lifetime_s, expect, _required = operation
+    alive, stored = view.alive(namespace, key)
+    refused = _unexpected(op, key, alive, expect)
+    if refused is not None:
+        return refused
+    return Single(op, True, key, value, view.write(namespace, key, value, view.ends_us(lifetime_s), stored))
+
+
+def _delete(view: _View, operation: Operation) -> Single:
+    op, namespace, key, expect, _required = operation
+    alive, _stored = view.alive(namespace, key)
+    if alive is None:
+        return Single(op, False, key, reason=Reason.ABSENT)
+    refused = _unexpected(op, key, alive, expect)
+    if refused is not None:
+        return refused
+    view.remove(namespace, key, alive)  # as it is stored: nothing before it in the call writes this key
+    return Single(op, True, key, alive.value, alive.version)
+
+
+def _incr(view: _View, operation: Operation) -> Single:
+    op, namespace, key, delta, least, most, lifetime_s, _required = operation
+    alive, stored = view.alive(namespace, key)
+    current = kv_numbers.read(alive.value) if alive is not None else 0
+    version = alive.version if alive is not None else 0
+    if alive is not None and current is None:
+        return Single(op, False, key, alive.value, version, Reason.TYPE)
+    total = kv_numbers.add(current or 0, delta, least, most)
+    if total is None:
+        return Single(op, False, key, b"0" if alive is None else alive.value, version, Reason.LIMIT)
+    value = kv_numbers.written(total)
+    expires_us = view.ends_us(lifetime_s) if alive is None else alive.expires_us
+    return Single(op, True, key, value, view.write(namespace, key, value, expires_us, stored))
+
+
+def _check(view: _View, operation: Operation) -> Single:
+    op, namespace, key, expect, _required = operation
+    alive, _stored = view.alive(namespace, key)
+    refused = _unexpected(op, key, alive, expect)
+    return refused if refused is not None else Single(op, True, key, version=0 if alive is None else alive.version)
+
+
+def _unexpected(op: int, key: bytes, alive: KvRow | None, expect: int | None) -> Single | None:
+    """Why the row is not what is expected of it; None if it is (the table of KV-31)."""
+    if expect is None:
+        return None
+    if alive is None:
+        return None if expect == 0 else Single(op, False, key, reason=Reason.ABSENT)
+    if alive.version == expect:
+        return None
+    reason = Reason.EXISTS if expect == 0 else Reason.VERSION
+    return Single(op, False, key, alive.value, alive.version, reason)
+
+
+_REQUIRED = -1  # the last field of every operation that writes or checks
+_READS = frozenset((KvOp.GET, KvOp.GET_MANY, KvOp.GET_PREFIX))
+_JUDGES = {
+    KvOp.PUT: _put, KvOp.PUT_IF_ABSENT: _put, KvOp.DELETE: _delete, KvOp.INCR: _incr, KvOp.CHECK: _check,
+}

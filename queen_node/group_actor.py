@@ -8,35 +8,23 @@ from typing import Protocol
 
 import trio
 
-from queen_node import membership_job, queries
+from queen_node import queries
 from queen_node.applier import Applier, Poison, Poisoned
 from queen_node.broker import Unavailable
 from queen_node.calls import PendingRead
 from queen_node.debt import Debt
 from queen_node.events import (
     ALARM,
-    Alarm,
-    Campaign,
-    ChangeMembers,
     Due,
     Event,
-    Found,
-    HandBack,
-    HandOver,
-    Heard,
-    HeardClock,
-    LetPopsGo,
-    Pop,
     SnapshotEnded,
     SnapshotEvent,
     SnapshotFlipped,
     SnapshotWhole,
-    Tick,
-    TransferLeadership,
-    Withdraw,
     Written,
 )
 from queen_node.group import Group
+from queen_node.group_events import take
 from queen_node.inbox import Inbox
 from queen_node.peer_calls import PeerCall
 from queen_node.queries import Reader
@@ -152,50 +140,18 @@ class GroupActor:
         self.group.stop("retry")
 
     def _take(self, event: Event, now_us: int) -> None:
-        group = self.group
         match event:
-            case (lane, pending):
-                group.submit(pending, lane)
             case Written(write):
-                group.raft.written(write)
+                self.group.raft.written(write)
                 if write.group_write.restart_after is not None and self.snapshots is not None:
-                    self.snapshots.log_told(group.raft.life, write.group_write.restart_after)
-            case Pop(pop):
-                group.pop(pop, now_us)
-            case Heard(node, said):
-                if isinstance(said, PeerCall):
-                    group.hear(node, said, now_us)
-                else:
-                    group.raft.step(said)
-            case HeardClock(node, boottime_us):
-                group.raft.hear_boottime(node, boottime_us)
-            case Tick():
-                group.raft.core.tick()
-            case Campaign():
-                group.raft.core.campaign(skip_pre_vote=True)
-            case HandOver(max_silent_ticks):
-                group.hand_over(max_silent_ticks)
-            case ChangeMembers():
-                membership_job.change(group.raft, event)
-            case Found(configuration):
-                group.raft.core.found(configuration)
-            case TransferLeadership():
-                membership_job.transfer(group.raft, event)
-            case PendingRead():
-                group.read(event)
+                    self.snapshots.log_told(self.group.raft.life, write.group_write.restart_after)
             case Due():
                 self._armed_us = -1  # the wheel forgot the deadline when it told us: arm again, changed or not
-                group.due()
-            case Withdraw(pop):
-                group.withdraw(pop)
-            case LetPopsGo():
-                group.let_pops_go()
-            case HandBack(lease_id):
-                group.hand_back(lease_id)
-            case Alarm():
-                group.give_up_late_calls(trio.current_time(), now_us)
+                self.group.due()
             case SnapshotEnded() | SnapshotWhole() | SnapshotFlipped():
                 self._take_snapshot(event)
+            case _:
+                take(self.group, event, now_us)
 
     def _take_snapshot(self, event: SnapshotEvent) -> None:
         group = self.group

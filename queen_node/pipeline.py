@@ -15,7 +15,7 @@ from queen_node.broker import Lane, Unavailable
 from queen_node.calls import Pending, PendingRead
 from queen_node.disk_gate import Gates
 from queen_node.events import Event, HandBack, Pop, Withdraw
-from queen_node.host import Sink, Sinks
+from queen_node.groups import Sink, Sinks
 from queen_node.metrics import Metrics
 from queen_node.parked_pops import Reader, WaitingPop
 from queen_node.slots import ResultSlot, Slot

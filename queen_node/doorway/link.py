@@ -20,7 +20,7 @@ from queen_node.doorway.channel import Channel
 from queen_node.doorway.frames import HEAD, Kind
 from queen_node.doorway.report import Sums, pack_response, unpack_question
 from queen_node.events import LET_POPS_GO, Event, HandBack, Pop, Withdraw
-from queen_node.host import Sinks
+from queen_node.groups import Sinks
 from queen_node.http.messages import Request
 from queen_node.http.routes import Handler
 from queen_node.parked_pops import WaitingPop

@@ -21,7 +21,8 @@ from queen_node.disk_gate import OPEN
 from queen_node.events import Heard
 from queen_node.group import Group
 from queen_node.group_actor import GroupActor
-from queen_node.host import STRANGERS_KEPT_S, Host
+from queen_node.groups import STRANGERS_KEPT_S
+from queen_node.host import Host
 from queen_node.ids import IdMint
 from queen_node.metrics import Metrics
 from queen_node.opening import CELL_LIFE

@@ -20,6 +20,7 @@ from tests.simulation.transfers import SnapshotWord
 from tests.simulation.world import Broken, World
 
 CLIENT_WIRE_US: Final = (50, 500)
+NOT_RAFTS: Final = frozenset((NodeFrame, Called, SnapshotWord))  # what nodes say beside Raft's messages
 
 
 class Node:
@@ -57,6 +58,7 @@ class Cluster:
         self.network = Network(world, shape.node_ids, shape.wire_us)
         self._dice = world.dice("clients' network")
         self._next_slot = numbers()
+        self._encode = msgspec.msgpack.Encoder().encode
         self.nodes: dict[int, Node] = {}
         for node_id, drift_ppm in zip(shape.node_ids, shape.drift_ppm, strict=True):
             self.nodes[node_id] = Node(node_id, Hardware(world, node_id, drift_ppm, shape.fsync_us))
@@ -109,8 +111,7 @@ class Cluster:
         process = self.nodes[node_id].live
         if process is None:
             return
-        body = message if isinstance(message, NodeFrame | Called | SnapshotWord) else msgspec.msgpack.encode(message)
-        self.world.trace(body if isinstance(body, bytes) else repr(body).encode())
+        self.world.trace(repr(message).encode() if type(message) in NOT_RAFTS else self._encode(message))
         process.run(process.hear, message)
 
     def call(

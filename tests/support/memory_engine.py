@@ -52,7 +52,9 @@ class MemoryEngine:
         self.write(b"", dict.fromkeys(key for key, _ in self._pairs(start, end)))
 
     def flush(self) -> None:
-        self._durable, self.unflushed = dict(self._rows), []
+        for batch in self.unflushed:
+            _apply(self._durable, batch)
+        self.unflushed = []
 
     def close(self) -> None:
         return None

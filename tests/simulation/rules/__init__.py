@@ -33,6 +33,7 @@ class Rules:
         self._agreement = Agreement(self.disks)
         self._clock = ClockRule(world)
         self._promises = PromisesKept(self.disks)
+        self._seen: dict[int, tuple[object, ...]] = {}
 
     @property
     def committed_index(self) -> int:
@@ -41,13 +42,19 @@ class Rules:
 
     def booted(self, process: Process) -> None:
         """A process has read its disk."""
+        self._seen.pop(process.node_id, None)
         self.disks.booted(process)
         self._leaders.booted(process)
 
     def looked(self, process: Process) -> None:
-        """A group was pumped."""
-        self._leaders.looked(process)
-        self.committed.looked(process)
+        """A group was pumped. What did not change since was judged then; the clock goes on by itself."""
+        core = process.core
+        log = core.log
+        seen = core.role, core.term, core.commit_index, log.last_index, log.last_term
+        if seen != self._seen.get(process.node_id):
+            self._seen[process.node_id] = seen
+            self._leaders.looked(process)
+            self.committed.looked(process)
         self._clock.looked(process)
 
     def submitted(self, process: Process, write: LogWrite) -> None:

@@ -35,18 +35,22 @@ class Admission:
         """See `broker.Broker`."""
         return not self._gates().drains_only
 
-    def admits(self, body_bytes: int) -> bool:
+    def takes_growth(self) -> bool:
         """See `broker.Broker`."""
-        if self._gates().storage_full or not self._has_room(body_bytes):
+        return not self._gates().storage_full
+
+    def admits(self, body_bytes: int, *, grows: bool = True) -> bool:
+        """See `broker.Broker`."""
+        if (grows and self._gates().storage_full) or not self._has_room(body_bytes):
             return False
         self._metrics.admit_total["admitted"] += 1
         return True
 
-    async def admit(self, body_bytes: int) -> None:
-        """Hold a call that grows storage until there is room for it; raises Refused (OVERLOADED, STORAGE_FULL)."""
-        if self.admits(body_bytes):
+    async def admit(self, body_bytes: int, *, grows: bool = True) -> None:
+        """Hold a call until there is room for it; raises Refused (OVERLOADED, STORAGE_FULL)."""
+        if self.admits(body_bytes, grows=grows):
             return
-        if self._gates().storage_full:
+        if grows and self._gates().storage_full:
             raise Refused(STORAGE_FULL)
         give_up_at_s = trio.current_time() + self._hold_s * (0.75 + 0.5 * self._jitter())
         while not self._has_room(body_bytes):

@@ -67,14 +67,21 @@ class Broker(Protocol):
         """The answer of a pop could not be delivered (PA-23)."""
         ...
 
-    def admits(self, body_bytes: int) -> bool:
-        """Whether a body of this size may be taken at once; `admit` says why not, or waits."""
+    def admits(self, body_bytes: int, *, grows: bool = True) -> bool:
+        """Whether a body of this size may be taken at once; `admit` says why not, or waits.
+
+        grows: whether the call adds to what is stored; what does not, or is not known to, passes a full disk's gate.
+        """
+        ...
+
+    def takes_growth(self) -> bool:
+        """Whether calls are taken that add to what is stored."""
         ...
 
     def takes_changes(self) -> bool:
         """Whether calls are taken that change something and empty nothing: not on a volume that is full (README 26)."""
         ...
 
-    async def admit(self, body_bytes: int) -> None:
+    async def admit(self, body_bytes: int, *, grows: bool = True) -> None:
         """Take a permit for a body about to be read; raises errors.Refused OVERLOADED (CL-34) or STORAGE_FULL."""
         ...

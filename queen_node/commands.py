@@ -42,6 +42,7 @@ class Kind(IntEnum):
     CREATE_TENANT = 10  # of group 0
     KV = 11
     SWEEP_KV = 12
+    TRANSACTION = 14
     KNOW_MEMBERS = 20  # of group 0, as the three below: where nodes are, and which directory they have
     CHANGE_MEMBERS = 21
     MEMBERS_CHANGED = 22
@@ -219,6 +220,17 @@ def kv(
     """Key/value operations of one call, one of which at least writes or checks (kv.md). one: answered as the bare
     element of a path route."""
     return cbor2.dumps((Kind.KV, request_id, operations, one, caps))
+
+
+def transaction(
+    request_id: bytes, *, acks: Sequence[tuple[bytes, AckItem]] = (), pushes: Sequence[PushItem] = (),
+    kv: Sequence[KvOperation] = (), timers: Sequence[ScheduleOp | CancelOp] = (), firing: bool,
+    caps: KvCaps = NO_CAPS, rules: RulesOfFire | None = None,
+) -> bytes:
+    """Do all of it or nothing (transactions.md). acks: each with its consumer group. firing, rules: as in `timers`;
+    caps: as in `kv`."""
+    more = () if rules is None else (rules,)
+    return cbor2.dumps((Kind.TRANSACTION, request_id, acks, pushes, kv, timers, firing, caps, *more))
 
 
 def sweep_kv(*, at_most: int) -> bytes:

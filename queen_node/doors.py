@@ -17,6 +17,7 @@ from queen_node.http.handlers.pop import PopHandlers
 from queen_node.http.handlers.push import PushHandlers
 from queen_node.http.handlers.timer_calls import TimerLimits
 from queen_node.http.handlers.timers import TimerHandlers
+from queen_node.http.handlers.transaction import COMMAND_MAX_BYTES, TransactionHandlers
 from queen_node.http.routes import Handler, Router, build_router
 from queen_node.ids import IdMint
 from queen_node.metrics import Metrics
@@ -50,18 +51,24 @@ def build_handlers(
     """The router with every handler of this release. doors: how many share the node's rates."""
     ids = IdMint()
     call_ms, push_ms = settings.call_timeout_ms, settings.pop_timeout_ms
-    rules = rules_of_fire(settings)
+    rules = None if rules_of_fire(settings) == RulesOfFire() else rules_of_fire(settings)
+    limits = TimerLimits(
+        operations_max=settings.timers_max_ops_per_call, payload_max_bytes=settings.timers_max_payload_bytes,
+        horizon_ms=settings.timers_max_horizon_s * 1000, command_max_bytes=settings.entry_max_bytes)
+
+    def firing() -> bool:
+        return settings.timer_tick_ms > 0
+
     timers = TimerHandlers(
         broker, ids,
         Quotas(
             reads=_share(settings.kv_read_rate, settings.kv_read_burst, doors),
             writes=_share(settings.kv_write_rate, settings.kv_write_burst, doors),
             clock_ns=time.monotonic_ns),
-        TimerLimits(
-            operations_max=settings.timers_max_ops_per_call, payload_max_bytes=settings.timers_max_payload_bytes,
-            horizon_ms=settings.timers_max_horizon_s * 1000, command_max_bytes=settings.entry_max_bytes),
-        firing=lambda: settings.timer_tick_ms > 0, timeout_ms=call_ms, on_rejected=metrics.count_rejected,
-        rules=None if rules == RulesOfFire() else rules)
+        limits, firing=firing, timeout_ms=call_ms, on_rejected=metrics.count_rejected, rules=rules)
+    transactions = TransactionHandlers(
+        broker, ids, limits, firing=firing, timeout_ms=call_ms, rules=rules,
+        command_max_bytes=min(COMMAND_MAX_BYTES, settings.entry_max_bytes))
     pushes = PushHandlers(broker, ids, timeout_ms=push_ms)
     pops = PopHandlers(broker, ids, wait_default_ms=push_ms, subscription_mode=settings.subscription_mode)
     acks = AckHandlers(broker, ids, timeout_ms=call_ms)
@@ -78,10 +85,11 @@ def build_handlers(
             "ack": acks.ack,
             "ack_batch": acks.ack_batch,
             "lease_extend": acks.extend,
+            "transaction": transactions.commit,
             "configure": ConfigureHandlers(broker, ids, timeout_ms=call_ms).configure,
             "dlq_list": DeadLetterHandlers(broker, timeout_ms=call_ms).list,
         },
-        {"push": pushes.before_push}, tenancy=settings.tenancy_header)
+        {"push": pushes.before_push, "transaction": transactions.before_commit}, tenancy=settings.tenancy_header)
 
 
 def settle_garbage() -> None:

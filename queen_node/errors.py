@@ -6,6 +6,7 @@ not sent. Shapes and codes: contract pages admin.md 8, timers.md 7, push.md 9, p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -25,6 +26,8 @@ class Shape(Enum):
     GENERAL = "general"  # {"error": text, "code": code}
     FAMILY = "family"  # {"error": code, "reason": finer code, "detail": text}: timers, key/value, locks
     POP = "pop"  # {"success": false, "error": text, "messages": []}
+    # {"transactionId", "success": false, "reason": code, "error": text, "results": []}, "code" too unless it is a 200
+    TRANSACTION = "transaction"
     PLAIN = "plain"  # the text alone: bodies that are too large
 
 
@@ -39,6 +42,9 @@ class Refusal:
     reason: str = ""
     shape: Shape = Shape.GENERAL
     retry_after_s: int = 0  # 0: no Retry-After header
+
+
+NOTHING_MORE: Mapping[str, object] = {}
 
 
 class Refused(Exception):
@@ -77,6 +83,8 @@ class Refused(Exception):
             return text.encode()
         if refusal.shape is Shape.POP:
             return msgspec.json.encode({"success": False, "error": text, "messages": []})
+        if refusal.shape is Shape.TRANSACTION:
+            return self.transaction_body("")
         if refusal.shape is Shape.FAMILY:
             family = {"error": refusal.code, "reason": refusal.reason or refusal.code, "detail": text}
             if refusal.code in CODES_THAT_STAND_TWICE:
@@ -87,10 +95,31 @@ class Refused(Exception):
             general["invalid"] = self.invalid
         return msgspec.json.encode(general)
 
+    def transaction_body(
+        self, transaction_id: str, failed_index: int | None = None, particulars: Mapping[str, object] = NOTHING_MORE,
+    ) -> bytes:
+        """The body inside a transaction: of its own refusals, and of those of its parts' families (TX-50, TX-54)."""
+        refusal = self.refusal
+        finer = refusal.reason and (refusal.status == 400 or refusal.reason in REASONS_IN_TRANSACTIONS)
+        reason = refusal.reason if finer else refusal.code
+        body: dict[str, object] = {
+            "transactionId": transaction_id, "success": False, "reason": reason, "error": self.text + ROLLED_BACK,
+            "results": [],
+        }
+        if refusal.status != 200:
+            body["code"] = reason
+        if failed_index is not None:
+            body["failedIndex"] = failed_index
+        return msgspec.json.encode({**body, **particulars})
+
     def content_type(self) -> bytes:
         """Media type of `body()`."""
         return b"text/plain; charset=utf-8" if self.refusal.shape is Shape.PLAIN else b"application/json"
 
+
+# transactions.md 6: these stand for themselves there although their status is not 400.
+REASONS_IN_TRANSACTIONS = frozenset({"kv_value_too_large", "kv_key_too_large"})
+ROLLED_BACK = "; the transaction rolled back"  # clients look for these words (TX-51)
 
 # timers.md 7: these carry the same word in "code" too, because other routes send it there.
 CODES_THAT_STAND_TWICE = frozenset({"overloaded", "storage_full", "name_too_long"})
@@ -98,6 +127,10 @@ CODES_THAT_STAND_TWICE = frozenset({"overloaded", "storage_full", "name_too_long
 
 def _timers(reason: str, text: str, code: str = "timers_bad_request", status: int = 400) -> Refusal:
     return Refusal(code, status, Applied.NO, text, reason, Shape.FAMILY)
+
+
+def _transaction(code: str, text: str, status: int = 200) -> Refusal:
+    return Refusal(code, status, Applied.NO, text, shape=Shape.TRANSACTION)
 
 
 # --- any route
@@ -142,6 +175,15 @@ POP_NO_LEADER = Refusal("no_leader", 503, Applied.NO, "no connection to a leader
 # --- ack
 OUTCOME_UNKNOWN = Refusal(
     "outcome_unknown", 503, Applied.UNKNOWN, "the ack's deadline came before its fate was known", retry_after_s=1)
+
+# --- transactions: their own; what one of their parts refuses keeps the code of its family
+TX_BAD_BODY = _transaction("bad_request", "the body is not this route's JSON", 400)
+TX_BINARY = _transaction("bad_request", BINARY_PUSH.text, 400)
+TX_KEY_MISSING = _transaction("encryption_key_missing", ENCRYPTION_KEY_MISSING.text, 400)
+TX_BAD_REQUEST = _transaction("bad_request", "a field is missing or wrong")
+TX_TOO_LARGE = _transaction("too_large", "the transaction is too large")
+TX_REJECTED_ACK = _transaction("rejected_ack", "QTXN an ack was rejected")
+TX_DUPLICATE = _transaction("duplicate", "QDUP a pushed message is stored already")
 
 # --- timers
 TIMERS_BAD_BODY = _timers("timers_bad_body", "the body must be {\"operations\": [...]} or a bare array")

@@ -39,7 +39,7 @@ class Pipeline:
         self.admission = Admission(
             metrics, max_bytes=admit_max_bytes, hold_s=admit_hold_s, gates=gates, jitter=jitter)
         self.admits, self.admit = self.admission.admits, self.admission.admit
-        self.takes_changes = self.admission.takes_changes
+        self.takes_changes, self.takes_growth = self.admission.takes_changes, self.admission.takes_growth
 
     async def write(
         self, tenant: bytes, command: bytes, *, timeout_ms: int, lane: Lane = Lane.DRAINING,

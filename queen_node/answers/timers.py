@@ -26,7 +26,9 @@ ROWS_WRITTEN_A_SLICE = 100
 _encode = msgspec.json.encode
 
 
-class _Scheduled(msgspec.Struct):
+class Scheduled(msgspec.Struct):
+    """Of a schedule (TM-16)."""
+
     ok: bool
     status: str
     queue: str
@@ -36,7 +38,9 @@ class _Scheduled(msgspec.Struct):
     deliverAt: str
 
 
-class _Cancelled(msgspec.Struct):
+class Cancelled(msgspec.Struct):
+    """Of a cancel (TM-16)."""
+
     ok: bool
     status: str
     queue: str
@@ -88,17 +92,18 @@ def render_timers(raw: bytes) -> Rendered:
         refused = errors.Refused(errors.TIMERS_KEY_MISSING, operation=results)
         return refused.refusal.status, refused.body()
     if one:
-        return 200, _encode(_operation(results[0]))
-    return 200, b'{"results":' + _encode([_operation(each) for each in results]) + b"}"
+        return 200, _encode(timer_result(results[0]))
+    return 200, b'{"results":' + _encode([timer_result(each) for each in results]) + b"}"
 
 
-def _operation(operation_result: OperationResult) -> _Scheduled | _Cancelled:
+def timer_result(operation_result: OperationResult) -> Scheduled | Cancelled:
+    """What is answered for one operation (TM-16)."""
     verdict, queue, key, txn, message_id, deliver_at_us = operation_result
     if verdict is Verdict.SCHEDULED or verdict is Verdict.RESCHEDULED:
-        return _Scheduled(
+        return Scheduled(
             True, _STATUS[verdict], queue.decode(), key.decode(), (txn or b"").decode(), uuid_text(message_id),
             micros_text(deliver_at_us))
-    return _Cancelled(
+    return Cancelled(
         verdict is Verdict.CANCELLED, _STATUS[verdict], queue.decode(), key.decode(),
         None if txn is None else txn.decode())
 

@@ -35,7 +35,7 @@ class RemoteBroker:
         self._admission = Admission(
             metrics, max_bytes=admit_max_bytes, hold_s=admit_hold_s, gates=lambda: self._gates, jitter=jitter)
         self.admits, self.admit = self._admission.admits, self._admission.admit
-        self.takes_changes = self._admission.takes_changes
+        self.takes_changes, self.takes_growth = self._admission.takes_changes, self._admission.takes_growth
         self.told_to_serve, self.told_to_drain = trio.Event(), trio.Event()
         channel.send(frames.frame(Kind.HELLO, frames.VERSION))
 

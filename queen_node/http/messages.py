@@ -90,6 +90,11 @@ class Request:
             self._lowered = {name.lower(): value for name, value in self._headers.items()} if self._headers else {}
         return self._lowered.get(name)
 
+    def announced_bytes(self) -> int:
+        """Content-Length; 0 when the head does not say how long the body is."""
+        length = self.header(b"content-length")
+        return int(length) if length is not None and length.isdigit() else 0
+
     @property
     def segments(self) -> tuple[bytes, ...]:
         """The raw path split at "/" before any decoding: %2F belongs to a name (PA-2, TM-3). Nothing is normalised."""

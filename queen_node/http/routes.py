@@ -90,6 +90,7 @@ TABLE = (
     Row("POST", "/api/v1/ack", Level.READ_WRITE, "ack"),
     Row("POST", "/api/v1/ack/batch", Level.READ_WRITE, "ack_batch"),
     Row("POST", "/api/v1/lease/:leaseId/extend", Level.READ_WRITE, "lease_extend"),
+    Row("POST", "/api/v1/transaction", Level.READ_WRITE, "transaction"),
     # --- queues
     Row("POST", "/api/v1/configure", Level.READ_WRITE, "configure"),
     Row("GET", "/api/v1/resources/queues", Level.READ_ONLY, "queues_list"),

@@ -1,7 +1,8 @@
 """Acks: which message an item means, what becomes of cursor, lease and dead letters, and what is answered (PA-45..60).
 
 The items of a call are judged in parts, one per (partition, lease): a part is fenced, its ids are looked up, the
-arithmetic of `rulings.py` decides, and only then is anything written. A part that is refused writes nothing.
+arithmetic of `rulings.py` decides, and only then is anything written. A part that is refused writes nothing. A
+transaction judges and carries out with the same functions, but never recalls what an earlier ack was answered (TX-33).
 """
 
 from __future__ import annotations
@@ -55,6 +56,17 @@ class Place(NamedTuple):
     cursor: CursorRow
 
 
+class Part(NamedTuple):
+    """A part of an ack, judged. offsets: which message each item means; marks: offset above the cursor -> the
+    strongest status said of it."""
+
+    place: Place
+    items: Sequence[Item]
+    offsets: list[int | None]
+    marks: dict[int, int]
+    ruling: Ruling
+
+
 def apply_ack(step: Step, command: list[Any]) -> list[Acked]:
     """Judge and carry out an ack: one answer per item, in the order of the call."""
     group: bytes = command[2]
@@ -73,38 +85,54 @@ def apply_ack(step: Step, command: list[Any]) -> list[Acked]:
 
 def _ack_part(step: Step, group: bytes, items: Sequence[Item]) -> list[Acked]:
     """The items of one partition and lease (PA-46)."""
+    place = find_place(step, group, items[0])
+    if isinstance(place, Place):
+        return carry_out(step, judge(step, place, items))
+    if place == INVALID_LEASE:
+        return _repeated(step, group, items)
+    return [Acked(item[0], place, False) for item in items]
+
+
+def find_place(step: Step, group: bytes, item: Item) -> Place | int:
+    """Where a part applies, of which `item` is one; or the verdict on all of its items when it applies nowhere."""
     store = step.store
-    _, partition_id, _, lease_id, _ = items[0]
+    _, partition_id, _, lease_id, _ = item
     partition = partition_of_id(store, partition_id) if 0 < partition_id <= ID_MAX else None
     queue = find_queue(store, partition.queue) if partition is not None else None
     if partition is None or queue is None or queue.queue_id != partition.queue_id:
-        return _refused(items, CONSUMER_NOT_FOUND)
+        return CONSUMER_NOT_FOUND
     cursor = store.row(cursor_key(partition_id, group), CursorRow)
     if lease_id:  # fenced, before anything else is asked of the group (PA-47)
         if cursor is None or cursor.lease_id != lease_id or not leases.is_live(cursor, step.now_us):
-            return _repeated(step, partition, group, items)
+            return INVALID_LEASE
     else:
         cursor = _cursor_of(step, queue, partition, group, cursor)
         if cursor is None:
-            return _refused(items, CONSUMER_NOT_FOUND)
-    return _judge(step, Place(queue, partition, group, cursor), items, fenced=bool(lease_id))
+            return CONSUMER_NOT_FOUND
+    return Place(queue, partition, group, cursor)
 
 
-def _judge(step: Step, place: Place, items: Sequence[Item], *, fenced: bool) -> list[Acked]:
-    """Look the items up, rule, write, answer."""
+def judge(step: Step, place: Place, items: Sequence[Item]) -> Part:
+    """Look the items of a part up and rule. Writes nothing."""
     cursor = place.cursor
-    offsets = lookup.offsets_of_items(step.store, place.partition, cursor, [item[0] for item in items], fenced=fenced)
+    offsets = lookup.offsets_of_items(
+        step.store, place.partition, cursor, [item[0] for item in items], fenced=bool(items[0][3]))
     marks: dict[int, int] = {}
     for item, offset in zip(items, offsets, strict=True):
         if offset is not None and offset > cursor.committed:
             marks[offset] = max(marks.get(offset, 0), item[2])
     ruling = rule(cursor.committed, marks, retries=cursor.retries, retry_limit=place.queue.options.retry_limit)
+    return Part(place, items, offsets, marks, ruling)
+
+
+def carry_out(step: Step, part: Part) -> list[Acked]:
+    """Write what was ruled, and answer."""
+    place, items, offsets, marks, ruling = part
     filed = _file_dead_letters(step, place, items, offsets, marks, ruling)
+    committed = place.cursor.committed
     verdicts = [
-        _verdict(item[2], offset, cursor.committed, ruling, filed)
-        for item, offset in zip(items, offsets, strict=True)
-    ]
-    released = bool(marks) and _carry_out(step, place, items, ruling, verdicts)
+        verdict_on(item[2], offset, committed, ruling, filed) for item, offset in zip(items, offsets, strict=True)]
+    released = bool(marks) and _move(step, place, items, ruling, verdicts)
     return [Acked(item[0], verdict, released) for item, verdict in zip(items, verdicts, strict=True)]
 
 
@@ -131,12 +159,14 @@ def _start(step: Step, record: GroupRow, partition: PartitionRow) -> CursorRow:
     return cursor if cursor is not None else CursorRow(partition.queue_id, partition.next_offset - 1)
 
 
-def _repeated(step: Step, partition: PartitionRow, group: bytes, items: Sequence[Item]) -> list[Acked]:
+def _repeated(step: Step, group: bytes, items: Sequence[Item]) -> list[Acked]:
     """An ack under a lease that is not live: the same again as the first time, else refused (PA-47, PA-59)."""
     store = step.store
-    memory = ack_memory.recall(store, partition.partition_id, group, items[0][3], step.now_us)
-    if memory is None:
-        return _refused(items, INVALID_LEASE)
+    _, partition_id, _, lease_id, _ = items[0]
+    partition = partition_of_id(store, partition_id)
+    memory = ack_memory.recall(store, partition_id, group, lease_id, step.now_us)
+    if memory is None or partition is None:
+        return [Acked(item[0], INVALID_LEASE, False) for item in items]
     if memory.digest == _digest(items):
         return [
             Acked(item[0], verdict, True)
@@ -184,7 +214,7 @@ def _file_dead_letters(
     return verdicts
 
 
-def _verdict(status: int, offset: int | None, committed: int, ruling: Ruling, filed: dict[int, int]) -> int:
+def verdict_on(status: int, offset: int | None, committed: int, ruling: Ruling, filed: dict[int, int]) -> int:
     """What is answered for one item (the table of pop-ack.md 8)."""
     if offset is None:
         return UNRESOLVABLE
@@ -198,7 +228,7 @@ def _verdict(status: int, offset: int | None, committed: int, ruling: Ruling, fi
     return DONE if status == AckStatus.RETRY else DONE | REDELIVERS
 
 
-def _carry_out(step: Step, place: Place, items: Sequence[Item], ruling: Ruling, verdicts: Sequence[int]) -> bool:
+def _move(step: Step, place: Place, items: Sequence[Item], ruling: Ruling, verdicts: Sequence[int]) -> bool:
     """Move the cursor, end the lease if that is due (PA-38, PA-50, PA-52). Returns whether a lease was released."""
     queue, partition, group, cursor = place
     moved = ruling.reached - max(cursor.committed, partition.log_start - 1)
@@ -224,10 +254,6 @@ def _carry_out(step: Step, place: Place, items: Sequence[Item], ruling: Ruling, 
             step.wake(queue.name, 1)
     step.store.put_row(cursor_key(partition.partition_id, group), cursor)
     return released
-
-
-def _refused(items: Sequence[Item], verdict: int) -> list[Acked]:
-    return [Acked(item[0], verdict, False) for item in items]
 
 
 def _digest(items: Sequence[Item]) -> bytes:

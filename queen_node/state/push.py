@@ -12,7 +12,13 @@ from typing import Any
 from queen_node.state import calendar, dedup
 from queen_node.state.keys import CALENDAR_MESSAGE_IDS, PARTITION, read_u64, u64
 from queen_node.state.messages import created_at_us_of, message_key, message_stem, pack, transaction_id_of
-from queen_node.state.queues import destination, find_queue, partition_of_id, takes_no_clear_text
+from queen_node.state.queues import (
+    destination,
+    find_partition,
+    find_queue,
+    partition_of_id,
+    takes_no_clear_text,
+)
 from queen_node.state.rows import MessageIdRow, PartitionRow, QueueRow
 from queen_node.state.step import Step
 from queen_node.state.store import Store
@@ -31,6 +37,7 @@ FORGET_VISIT_AT_EARLIEST_US = 60 * SECOND_US
 # What is answered for one item: (message id, transaction id, queue, whether it is a duplicate, offset); of a duplicate,
 # message id and offset are the original's.
 Placed = tuple[bytes, bytes, bytes, bool, int]
+Item = Sequence[Any]  # commands.PushItem as it comes out of CBOR
 PushAnswer = list[Placed] | bytes  # or the name of the queue that takes no clear text
 
 
@@ -50,7 +57,7 @@ class _Tail:
 
 
 class Appender:
-    """The one append path, for what one command appends: pushes, fired timers (PU-30, PU-58).
+    """The one append path, for what one command appends: pushes, fired timers, both in a transaction (PU-30, PU-58).
 
     Rows that do not belong to a message are written once, by `finish`, however many messages there were.
     """
@@ -104,7 +111,7 @@ class Appender:
         return offset, None
 
     def finish(self) -> None:
-        """Write what the messages of this command changed beside themselves. Nothing may be appended after it."""
+        """Write what the messages since the last call changed beside themselves."""
         step = self._step
         for tail in self._tails.values():
             if not tail.appended:
@@ -117,6 +124,7 @@ class Appender:
             step.touched[partition.partition_id] = (queue, partition)
             step.tally.pushed += tail.appended
             step.wake(queue.name, tail.appended)
+            tail.appended = 0
 
     def _original(
         self, tail: _Tail, transaction_id: bytes, id_key: bytes, known: bytes | None, row: MessageIdRow,
@@ -133,8 +141,7 @@ class Appender:
             return None
         first = dedup.decode_row(known)
         if tail.window_us:
-            oldest_us = row.created_at_us - tail.window_us
-            original = dedup.oldest_inside(store, id_key, first, oldest_us, row.offset)
+            original = dedup.oldest_inside(store, id_key, first, row.created_at_us - tail.window_us, row.offset)
             if original is not None:
                 return original.offset, original.message_id
         dedup.remember_again(store, id_key, first, row)
@@ -143,11 +150,67 @@ class Appender:
 
 def apply_push(step: Step, command: list[Any]) -> PushAnswer:
     """Append the items of a push in their order (PU-40). An answer, never an exception, for what a client did wrong."""
-    items: Sequence[Sequence[Any]] = command[2]
-    refused = _first_in_clear(step.store, items)
-    if refused is not None:
-        return refused
+    items: Sequence[Item] = command[2]
+    in_clear = first_in_clear(step.store, items)
+    if in_clear is not None:
+        queue_name: bytes = items[in_clear][0]
+        return queue_name
     appender = Appender(step)
+    placed = carry_out(appender, items)
+    appender.finish()
+    return placed
+
+
+def first_in_clear(store: Store, items: Sequence[Item]) -> int | None:
+    """The first item whose queue wants encrypted payloads (PU-71): the flag is state, so apply decides."""
+    looked_at = None
+    for index, item in enumerate(items):
+        name: bytes = item[0]
+        if name != looked_at:
+            if takes_no_clear_text(store, name):
+                return index
+            looked_at = name
+    return None
+
+
+def first_stored(step: Step, items: Sequence[Item]) -> tuple[int, MessageIdRow] | None:
+    """The first item that repeats what is stored inside its partition's window: (index, the original). Writes nothing.
+
+    What repeats another item of the call is no matter of this: the appender answers it (TX-22).
+    """
+    store = step.store
+    places: dict[tuple[bytes, bytes], tuple[PartitionRow, int] | None] = {}
+    for index, (queue_name, partition_name, transaction_id, *_) in enumerate(items):
+        to = queue_name, partition_name
+        if to not in places:
+            queue = find_queue(store, queue_name)
+            partition = None if queue is None else find_partition(store, queue, partition_name)
+            places[to] = None if queue is None or partition is None else (
+                partition, queue.options.dedup_window_seconds * SECOND_US)
+        found = places[to]
+        if found is None or not found[1]:
+            continue  # nothing is there to be repeated, or nobody wants to know (PU-51)
+        partition, window_us = found
+        original = _stored_original(store, partition, transaction_id, step.now_us - window_us)
+        if original is not None:
+            return index, original
+    return None
+
+
+def _stored_original(
+    store: Store, partition: PartitionRow, transaction_id: bytes, oldest_us: int,
+) -> MessageIdRow | None:
+    digest = dedup.hash_of(transaction_id)
+    known_ids = store.known_ids.of(partition.partition_id)
+    if known_ids is not None and not known_ids.may_hold(digest):
+        return None
+    id_key = dedup.id_stem(partition.partition_id) + digest
+    first = dedup.lowest(store, id_key)
+    return None if first is None else dedup.oldest_inside(store, id_key, first, oldest_us, partition.next_offset)
+
+
+def carry_out(appender: Appender, items: Sequence[Item]) -> list[Placed]:
+    """Append items in their order (PU-40); the caller finishes the appender."""
     append = appender.append
     placed: list[Placed] = []
     for queue_name, partition_name, transaction_id, message_id, payload, flags, trace_id, producer_sub in items:
@@ -157,7 +220,6 @@ def apply_push(step: Step, command: list[Any]) -> PushAnswer:
             placed.append((message_id, transaction_id, queue_name, False, offset))
         else:
             placed.append((original, transaction_id, queue_name, True, offset))
-    appender.finish()
     return placed
 
 
@@ -192,18 +254,6 @@ def apply_forget_ids(step: Step, command: list[Any]) -> tuple[int, bool]:
 def next_ids_deadline_us(store: Store) -> int | None:
     """The earliest moment (group clock) at which message ids can be forgotten, or None."""
     return calendar.earliest(store, CALENDAR_MESSAGE_IDS)
-
-
-def _first_in_clear(store: Store, items: Sequence[Sequence[Any]]) -> bytes | None:
-    """The first queue of a call that wants encrypted payloads (PU-71): the flag is state, so apply decides."""
-    looked_at = None
-    for item in items:
-        name: bytes = item[0]
-        if name != looked_at:
-            if takes_no_clear_text(store, name):
-                return name
-            looked_at = name
-    return None
 
 
 def _forget_in(step: Step, partition: PartitionRow, keep_at_least_us: int, at_most: int) -> int:

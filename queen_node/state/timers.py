@@ -69,11 +69,23 @@ def _append(step: Step, appender: push.Appender, timer: Timer) -> None:
 def apply_timers(step: Step, command: Sequence[Any]) -> TimersAnswer:
     """Apply the operations of one call in array order, all or none (TM-15). The door has checked what it can."""
     _kind, _request_id, operations, firing, one, *more = command  # more: rules, where they are not the contract's
-    in_clear = _first_in_clear(step.store, operations)
+    in_clear = first_in_clear(step.store, operations)
     if in_clear is not None:
         return one, in_clear
     rules = (RulesOfFire(*more[0]) if more else CONTRACT_RULES) if firing else None
     appender = push.Appender(step)
+    results = carry_out(step, appender, operations, rules)
+    appender.finish()
+    return one, results
+
+
+def carry_out(
+    step: Step, appender: push.Appender, operations: Sequence[Operation], rules: RulesOfFire | None,
+) -> list[OperationResult]:
+    """Carry operations out in array order; the caller finishes the appender.
+
+    rules: for timers that are due at once (TM-21); None while firing is switched off, then they are stored pending.
+    """
     results: list[OperationResult] = []
     change = 0
     for operation in operations:
@@ -84,18 +96,14 @@ def apply_timers(step: Step, command: Sequence[Any]) -> TimersAnswer:
             result, added = _schedule(step, appender, operation, rules)
             change += added
         results.append(result)
-    appender.finish()
     _count(step.store, change)
-    return one, results
+    return results
 
 
 def _schedule(
     step: Step, appender: push.Appender, operation: Operation, rules: RulesOfFire | None,
 ) -> tuple[OperationResult, int]:
-    """Schedule, replacing what is pending under the key (TM-12, TM-53): (result, by how much more is pending).
-
-    rules: for a timer that is due at once (TM-21); None while firing is switched off, then it is stored pending.
-    """
+    """Schedule, replacing what is pending under the key (TM-12, TM-53): (result, by how much more is pending)."""
     _op, queue, key, delay_ms, txn, message_id, payload, payload_flags, partition, producer_sub = operation
     store, now_us = step.store, step.now_us
     deliver_at_us = now_us + max(0, delay_ms) * 1000
@@ -272,7 +280,7 @@ def _strike(store: Store, own_key: bytes, stored: bytes) -> Place:
     return place
 
 
-def _first_in_clear(store: Store, operations: Sequence[Operation]) -> int | None:
+def first_in_clear(store: Store, operations: Sequence[Operation]) -> int | None:
     """Index of the first schedule whose queue wants encrypted payloads (TM-24): the option is state, apply decides."""
     looked_at = None
     for index, operation in enumerate(operations):

@@ -277,6 +277,50 @@ def test_a_batch_of_timers(run: Run, queue: str) -> None:
     run(scene)
 
 
+def test_a_transaction(run: Run, queue: str) -> None:
+    """ack, push and timers whole; a repeat raises with "rolled back" and does nothing (TX-50, TX-51, TX-62)."""
+    async def scene(client: Any) -> None:
+        await client.queue(queue).push([{"data": number, "transactionId": f"in-{number}"} for number in range(2)])
+        messages = await client.queue(queue).batch(10).group("g").subscription_mode("all").pop()
+
+        def step() -> Any:
+            transaction = client.transaction().ack(messages, context={"consumer_group": "g"})
+            transaction = transaction.queue(queue).partition("out").push(
+                [{"data": {"n": 1}, "transactionId": "out-1"}, {"data": None}])
+            return transaction.timer(queue).key("k").payload({"late": True}).after_ms(HOUR_MS).txn("t").schedule()
+
+        done = await step().commit()
+        assert bool(done)
+        assert [result["type"] for result in done["results"]] == ["ack", "ack", "push", "push", "timer"]
+        assert (await client.timers.peek(queue, "k"))["messageId"] == done["results"][4]["messageId"]
+        with pytest.raises(Exception, match="rolled back"):
+            await step().commit()
+        out = await client.queue(queue).partition("out").batch(10).group("g").subscription_mode("all").pop()
+        assert [message["data"] for message in out] == [{"n": 1}, None]
+        cancelled = await client.transaction().timer(queue).key("k").cancel().commit()
+        assert cancelled["results"][0]["status"] == "cancelled"
+
+    run(scene)
+
+
+def test_transactions_that_are_refused(run: Run, queue: str) -> None:
+    """A stored id raises; `ack(message, False)` fails the message; one without its group is refused (2.2, TX-35)."""
+    async def scene(client: Any) -> None:
+        await client.queue(queue).push([{"data": 1, "transactionId": "stored"}])
+        (message,) = await client.queue(queue).batch(1).group("g").subscription_mode("all").pop()
+        with pytest.raises(Exception, match=r"QDUP.*rolled back"):
+            await client.transaction().queue(queue).push([{"data": 2, "transactionId": "stored"}]).commit()
+        with pytest.raises(Exception, match=r"QTXN.*rolled back"):
+            await client.transaction().ack(message).commit()
+        with pytest.raises(Exception, match="delayMs"):
+            await client.transaction().timer(queue).key("k").payload(1).after_ms(100 * 24 * HOUR_MS).schedule().commit()
+        assert await client.transaction().ack(message, False, context={"consumer_group": "g"}).commit()
+        (again,) = await client.queue(queue).batch(1).group("g").pop()
+        assert again["deliveryAttempt"] == 2
+
+    run(scene)
+
+
 def test_health_and_metrics(run: Run) -> None:
     """admin.md 1: the two calls of the admin module that this release has, and `None` for neither."""
     async def scene(client: Any) -> None:

@@ -36,7 +36,7 @@ class FakeBroker:
         self.unavailable: str | None = None
         self.unavailable_after: str | None = None
         self.refuse_admission: Exception | None = None
-        self.lets_change = True
+        self.lets_change = self.lets_grow = True
 
     def apply(self, *raw_commands: bytes) -> list[Answer]:
         """One entry with these commands; their answers."""
@@ -102,7 +102,7 @@ class FakeBroker:
         self.handed_back.append(lease_id)
         self.apply(commands.hand_back(lease_id))
 
-    def admits(self, body_bytes: int) -> bool:
+    def admits(self, body_bytes: int, *, grows: bool = True) -> bool:
         """Let in at once, unless a test wants `admit` to be asked."""
         if self.refuse_admission is not None:
             return False
@@ -113,7 +113,11 @@ class FakeBroker:
         """As a test wants it."""
         return self.lets_change
 
-    async def admit(self, body_bytes: int) -> None:
+    def takes_growth(self) -> bool:
+        """As a test wants it."""
+        return self.lets_grow
+
+    async def admit(self, body_bytes: int, *, grows: bool = True) -> None:
         """Take a permit, or raise what the test wants raised."""
         if self.refuse_admission is not None:
             raise self.refuse_admission

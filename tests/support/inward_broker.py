@@ -49,7 +49,7 @@ class InwardBroker:
             await self.write(tenant, command, timeout_ms=timeout_ms, lane=lane, places=places)
             for command, places in parts]
 
-    def admits(self, body_bytes: int) -> bool:
+    def admits(self, body_bytes: int, *, grows: bool = True) -> bool:
         """Let in at once, unless a test wants `admit` to be asked."""
         if self.refuse_admission is not None:
             return False
@@ -60,7 +60,11 @@ class InwardBroker:
         """As a test wants it."""
         return self.lets_change
 
-    async def admit(self, body_bytes: int) -> None:
+    def takes_growth(self) -> bool:
+        """As a test wants it."""
+        return self.lets_change
+
+    async def admit(self, body_bytes: int, *, grows: bool = True) -> None:
         """Let in, or raise what the test wants raised."""
         if self.refuse_admission is not None:
             raise self.refuse_admission

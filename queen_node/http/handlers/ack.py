@@ -83,7 +83,7 @@ class AckHandlers:
             text = request.text("leaseId")
         except BadPath:
             text = request.params["leaseId"].decode(errors="replace")
-        lease_id = _lease_id(text)
+        lease_id = lease_id_of(text)
         if lease_id == UNKNOWN_LEASE:
             return Response(200, extended(text, 0, None))
         command = commands.extend(self._ids.request_id(), lease_id, _seconds_of(request.body))
@@ -120,10 +120,10 @@ def _items(acknowledgments: Sequence[Acknowledgment]) -> list[AckItem]:
     for item in acknowledgments:
         if item.leaseId != lease_text:
             lease_text = item.leaseId
-            lease_id = _lease_id(lease_text) if lease_text else b""
+            lease_id = lease_id_of(lease_text) if lease_text else b""
         if item.partitionId != partition_text:
             partition_text = item.partitionId
-            partition_id = _partition_id(partition_text)
+            partition_id = partition_id_of(partition_text)
         status = item.status
         word = AckStatus.COMPLETED if status in _COMPLETED_WORDS else _OTHER_WORDS.get(status or "", AckStatus.FAILED)
         error = item.error.encode()[:ERROR_BYTES_MAX] if item.error else None
@@ -131,12 +131,14 @@ def _items(acknowledgments: Sequence[Acknowledgment]) -> list[AckItem]:
     return items
 
 
-def _partition_id(value: str | int) -> int:
+def partition_id_of(value: str | int) -> int:
+    """The id as it stands in a command; UNKNOWN_PARTITION for what can be none."""
     number = value if isinstance(value, int) else int(value) if _DIGITS.fullmatch(value) else UNKNOWN_PARTITION
     return number if 0 < number < 1 << 64 else UNKNOWN_PARTITION
 
 
-def _lease_id(text: str) -> bytes:
+def lease_id_of(text: str) -> bytes:
+    """The id as it stands in a command; UNKNOWN_LEASE for what no pop ever gave."""
     return bytes.fromhex(text.replace("-", "")) if _UUID.fullmatch(text) else UNKNOWN_LEASE
 
 

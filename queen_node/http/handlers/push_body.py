@@ -6,7 +6,7 @@ Here: what is JSON of this route and what is not (PU-10 to PU-14). Not here: nam
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -125,11 +125,10 @@ def _items(data: bytes, *, bare: bool = False) -> list[Item]:
         raise msgspec.DecodeError("nested too deeply") from None
 
 
-def _items_with_lone_surrogates(data: bytes, bare: bool) -> list[Item]:
-    """A lone surrogate escape is fine in a payload and kept (PU-12), but no string that msgspec accepts.
+def masked(data: bytes) -> tuple[bytes, Callable[[msgspec.Raw], bytes]]:
+    """JSON with the escapes of surrogates masked, and what gives a value of it back as it was.
 
-    So the escapes of all surrogates are masked by something that does not occur in the body, the payloads taken as raw
-    bytes, and those unmasked; names and ids are unmasked and then read strictly.
+    Raises msgspec.DecodeError when all that could mask them occurs in it.
     """
     free = [stand_in for stand_in in _STAND_INS if stand_in not in data]
     if len(free) < 2:
@@ -139,21 +138,32 @@ def _items_with_lone_surrogates(data: bytes, bare: bool) -> list[Item]:
     def unmasked(raw: msgspec.Raw) -> bytes:
         return bytes(raw).replace(low, b"\\ud").replace(high, b"\\uD")
 
+    return data.replace(b"\\ud", low).replace(b"\\uD", high), unmasked
+
+
+def _items_with_lone_surrogates(data: bytes, bare: bool) -> list[Item]:
+    """A lone surrogate escape is fine in a payload and kept (PU-12), but no string that msgspec accepts.
+
+    So the escapes of all surrogates are masked by something that does not occur in the body, the payloads taken as raw
+    bytes, and those unmasked; names and ids are unmasked and then read strictly.
+    """
+    all_masked, unmasked = masked(data)
+
     def text(raw: msgspec.Raw, place: str, decoder: msgspec.json.Decoder[_Text]) -> _Text:
         try:
             return decoder.decode(unmasked(raw))
         except msgspec.DecodeError as error:
             raise msgspec.ValidationError(f"{error} - at `$.items[{place}`") from None
 
-    all_masked = data.replace(b"\\ud", low).replace(b"\\uD", high)
     found = _masked_list.decode(all_masked) if bare else _masked_body.decode(all_masked).items
     return [
         Item(
-            text(masked.queue, f"{index}].queue", _text), msgspec.Raw(unmasked(masked.payload)),
-            text(masked.partition, f"{index}].partition", _text_or_null),
-            text(masked.transactionId, f"{index}].transactionId", _text_or_null), msgspec.Raw(unmasked(masked.traceId)),
+            text(masked_item.queue, f"{index}].queue", _text), msgspec.Raw(unmasked(masked_item.payload)),
+            text(masked_item.partition, f"{index}].partition", _text_or_null),
+            text(masked_item.transactionId, f"{index}].transactionId", _text_or_null),
+            msgspec.Raw(unmasked(masked_item.traceId)),
         )
-        for index, masked in enumerate(found)
+        for index, masked_item in enumerate(found)
     ]
 
 

@@ -11,7 +11,8 @@ import structlog
 
 from queen_node.broker import Lane
 from queen_node.errors import ENCRYPTION_KEY_MISSING, OVERLOADED, Refused
-from queen_node.http.handlers.push import NAMES_BYTES_MAX, TRANSACTION_ID_BYTES_MAX, PushHandlers
+from queen_node.http.handlers.push import PushHandlers
+from queen_node.http.handlers.push_items import NAMES_BYTES_MAX, TRANSACTION_ID_BYTES_MAX
 from queen_node.http.handlers.push_parts import PART_BYTES_MAX, PART_ITEMS_MAX
 from queen_node.http.messages import Request, Response
 from queen_node.ids import IdMint
@@ -280,7 +281,7 @@ async def test_a_binary_body_is_declined_by_its_type_or_its_magic(door: Door) ->
     by_magic = await door.send(b"QPB1\0\0\0\x05hello")
     for response in (by_type, by_magic):
         assert (response.status, json.loads(response.body)) == (400, {"error": text, "code": "bad_body"})
-    assert (door.handlers.binary_declined, door.broker.writes, door.broker.admitted) == (2, [], [])
+    assert (door.handlers.declined.count, door.broker.writes, door.broker.admitted) == (2, [], [])
 
 
 async def test_declining_is_logged_once_a_minute(door: Door) -> None:
@@ -290,4 +291,4 @@ async def test_declining_is_logged_once_a_minute(door: Door) -> None:
             await door.send(b"QPB1")
             door.now_s += 0.25
     assert len(lines) == 3
-    assert door.handlers.binary_declined == 500
+    assert door.handlers.declined.count == 500

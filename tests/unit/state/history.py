@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from queen_node import commands
-from queen_node.commands import AckStatus, CancelOp, Kind, KvOp, KvOperation, ScheduleOp, TimerOp
+from queen_node.commands import AckItem, AckStatus, CancelOp, Kind, KvOp, KvOperation, PushItem, ScheduleOp, TimerOp
 from queen_node.state.groups import QUEUE_MODE
 from queen_node.state.machine import Machine
 from queen_node.state.store import Store
@@ -21,7 +21,7 @@ QUEUES = (b"orders", b"bills.open.x", b"caf\xc3\xa9")
 PARTITIONS = (b"Default", b"p", b"q")
 GROUPS = (b"g", b"h", QUEUE_MODE)
 MODES = ("all", "new", "time")
-WEIGHTS = {Kind.PUSH: 6, Kind.TIMERS: 4, Kind.FIRE: 3, Kind.POP: 6, Kind.ACK: 5}  # of the others 1
+WEIGHTS = {Kind.PUSH: 6, Kind.TIMERS: 4, Kind.FIRE: 3, Kind.POP: 6, Kind.ACK: 5, Kind.TRANSACTION: 5}  # of the others 1
 OPTIONS: dict[str, tuple[object, ...]] = {
     "dedup_window_seconds": (0, 1, 60, None), "lease_time": (1, 60), "retry_limit": (0, 1, 3),
     "delayed_processing": (0, 1), "window_buffer": (0, 1), "dead_letter_queue": (True, False),
@@ -40,7 +40,7 @@ class History:
             Kind.PUSH: self._push, Kind.TIMERS: self._timers, Kind.FIRE: self._fire, Kind.POP: self._pop,
             Kind.ACK: self._ack, Kind.EXTEND: self._extend, Kind.HAND_BACK: self._hand_back,
             Kind.CONFIGURE: self._configure, Kind.FORGET_IDS: self._forget_ids,
-            Kind.KV: self._kv, Kind.SWEEP_KV: self._sweep_kv,
+            Kind.TRANSACTION: self._transaction, Kind.KV: self._kv, Kind.SWEEP_KV: self._sweep_kv,
             Kind.CREATE_TENANT: self._create_tenant, Kind.KNOW_MEMBERS: self._know_members,
             Kind.CHANGE_MEMBERS: self._change_members, Kind.MEMBERS_CHANGED: self._members_changed,
             Kind.RAISE_VERSION: self._raise_version,
@@ -60,16 +60,22 @@ class History:
         return self._random.choice(choices)
 
     def _push(self) -> bytes:
-        return commands.push(self._id(), [
+        return commands.push(self._id(), self._items())
+
+    def _items(self) -> list[PushItem]:
+        return [
             (self._one(*QUEUES), self._one(*PARTITIONS), self._txn(), self._id(), b'{"n":1}', self._one(0, 1),
              self._one(None, self._id()), self._one(None, b"me"))
             for _ in range(self._random.randint(1, 4))
-        ])
+        ]
 
     def _txn(self) -> bytes:
         return b"t%d" % self._random.randint(0, 20)
 
     def _timers(self) -> bytes:
+        return commands.timers(self._id(), self._timer_operations(), firing=self._one(True, True, False))
+
+    def _timer_operations(self) -> list[ScheduleOp | CancelOp]:
         operations: list[ScheduleOp | CancelOp] = []
         for key in self._random.sample([b"k%d" % number for number in range(8)], k=self._random.randint(1, 3)):
             queue = self._one(*QUEUES)
@@ -79,7 +85,7 @@ class History:
                 operations.append((
                     TimerOp.SCHEDULE, queue, key, self._one(0, 1, 1000, 60_000), self._txn(), self._id(), b"2", 0,
                     self._one(*PARTITIONS), None))
-        return commands.timers(self._id(), operations, firing=self._one(True, True, False))
+        return operations
 
     def _fire(self) -> bytes:
         return commands.fire(
@@ -99,11 +105,14 @@ class History:
         return self._random.choice(self._leases[-4:]) if self._leases else b""
 
     def _ack(self) -> bytes:
-        return commands.ack(self._id(), self._one(*GROUPS), [
+        return commands.ack(self._id(), self._one(*GROUPS), self._ack_items(self._random.randint(1, 6)))
+
+    def _ack_items(self, count: int) -> list[AckItem]:
+        return [
             (self._txn(), self._random.randint(1, 9), self._one(*AckStatus), self._one(b"", self._lease()),
              self._one(None, b"why"))
-            for _ in range(self._random.randint(1, 6))
-        ])
+            for _ in range(count)
+        ]
 
     def _extend(self) -> bytes:
         return commands.extend(self._id(), self._lease(), self._one(1, 30))
@@ -139,8 +148,16 @@ class History:
         return commands.forget_ids(at_most=self._one(1, 5, 100), keep_at_least_s=self._one(0, 30))
 
     def _kv(self) -> bytes:
-        keys = self._random.sample((b"a", b"b", b"c/d", b"caf\xc3\xa9"), self._random.randint(1, 4))
-        return commands.kv(self._id(), [self._kv_operation(key) for key in keys])
+        return commands.kv(self._id(), self._kv_operations(self._random.randint(1, 4)))
+
+    def _kv_operations(self, count: int) -> list[KvOperation]:
+        return [self._kv_operation(key) for key in self._random.sample((b"a", b"b", b"c/d", b"caf\xc3\xa9"), count)]
+
+    def _transaction(self) -> bytes:
+        acks = [(self._one(*GROUPS), item) for item in self._ack_items(self._one(0, 0, 1))]
+        return commands.transaction(
+            self._id(), acks=acks, pushes=self._one([], self._items()[:2]), kv=self._kv_operations(self._one(0, 1)),
+            timers=self._one([], self._timer_operations()), firing=self._one(True, True, False))
 
     def _kv_operation(self, key: bytes) -> KvOperation:
         ns, ttl_s, expect = self._one(b"n", b"queen-locks"), self._one(0, 1, 60), self._one(None, None, 0, 3)

@@ -97,6 +97,8 @@ KvIncr = tuple[int, bytes, bytes, int | float, int | float | None, int | float |
 # [CHECK, namespace, key, expect, required?]
 KvCheck = tuple[int, bytes, bytes, int, bool]
 KvOperation = KvGet | KvGetMany | KvGetPrefix | KvPut | KvDelete | KvIncr | KvCheck
+# [queue, partition, consumer group, next offset or None to forget it, mode of the group if it is new]
+PositionItem = tuple[bytes, bytes, bytes, int | None, str]
 # [transaction id, partition id, status word (AckStatus), lease id (b"" none), error text or None]
 AckItem = tuple[bytes, int, int, bytes, bytes | None]
 
@@ -224,13 +226,15 @@ def kv(
 
 def transaction(
     request_id: bytes, *, acks: Sequence[tuple[bytes, AckItem]] = (), pushes: Sequence[PushItem] = (),
-    kv: Sequence[KvOperation] = (), timers: Sequence[ScheduleOp | CancelOp] = (), firing: bool,
-    caps: KvCaps = NO_CAPS, rules: RulesOfFire | None = None,
+    positions: Sequence[PositionItem] = (), kv: Sequence[KvOperation] = (),
+    timers: Sequence[ScheduleOp | CancelOp] = (), firing: bool, caps: KvCaps = NO_CAPS,
+    rules: RulesOfFire | None = None,
 ) -> bytes:
     """Do all of it or nothing (transactions.md). acks: each with its consumer group. firing, rules: as in `timers`;
     caps: as in `kv`."""
     more = () if rules is None else (rules,)
-    return cbor2.dumps((Kind.TRANSACTION, request_id, acks, pushes, kv, timers, firing, caps, *more))
+    return cbor2.dumps((
+        Kind.TRANSACTION, request_id, acks, pushes, positions, kv, timers, firing, caps, *more))
 
 
 def sweep_kv(*, at_most: int) -> bytes:

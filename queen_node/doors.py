@@ -68,6 +68,7 @@ def build_handlers(
         limits, firing=firing, timeout_ms=call_ms, on_rejected=metrics.count_rejected, rules=rules)
     transactions = TransactionHandlers(
         broker, ids, limits, firing=firing, timeout_ms=call_ms, rules=rules,
+        subscription_mode=settings.subscription_mode,
         command_max_bytes=min(COMMAND_MAX_BYTES, settings.entry_max_bytes))
     pushes = PushHandlers(broker, ids, timeout_ms=push_ms)
     pops = PopHandlers(broker, ids, wait_default_ms=push_ms, subscription_mode=settings.subscription_mode)

@@ -183,6 +183,7 @@ TX_KEY_MISSING = _transaction("encryption_key_missing", ENCRYPTION_KEY_MISSING.t
 TX_BAD_REQUEST = _transaction("bad_request", "a field is missing or wrong")
 TX_TOO_LARGE = _transaction("too_large", "the transaction is too large")
 TX_REJECTED_ACK = _transaction("rejected_ack", "QTXN an ack was rejected")
+TX_QUEUE_NOT_FOUND = _transaction("queue_not_found", "the queue of a position does not exist")
 TX_DUPLICATE = _transaction("duplicate", "QDUP a pushed message is stored already")
 
 # --- timers

@@ -9,7 +9,7 @@ import msgspec
 from queen_node.answers.consume import ERROR_TEXTS
 from queen_node.answers.timers import timer_result
 from queen_node.commands import AckItem, PushItem
-from queen_node.errors import TX_BAD_REQUEST, TX_DUPLICATE, TX_KEY_MISSING, TX_REJECTED_ACK, Refused
+from queen_node.errors import TX_BAD_REQUEST, TX_DUPLICATE, TX_KEY_MISSING, TX_QUEUE_NOT_FOUND, TX_REJECTED_ACK, Refused
 from queen_node.ids import uuid_text
 from queen_node.state.transactions import Cause, Committed, RolledBack, TransactionAnswer
 from queen_node.state.verdicts import DLQ, NOOP, REDELIVERS
@@ -23,8 +23,10 @@ _encode = msgspec.json.Encoder().encode
 
 def render_committed(
     transaction_id: str, committed: Committed, layout: Sequence[bool], acks: Acks, pushes: Sequence[PushItem],
+    positions: int,
 ) -> bytes:
-    """The body of a success (TX-40). layout: which of the results of `operations` are acks; acks, pushes: as sent."""
+    """The body of a success (TX-40). layout: which of the results of `operations` are acks; acks, pushes: as sent;
+    positions: how many."""
     results: list[Result] = []
     ack_results, push_results = _acks(committed, acks), _pushes(committed, pushes)
     for is_ack in layout:
@@ -33,6 +35,8 @@ def render_committed(
         results.append({
             "index": len(results), "type": "timer", "opIndex": op_index,
             **msgspec.structs.asdict(timer_result(result))})
+    for op_index in range(positions):
+        results.append({"index": len(results), "type": "position", "opIndex": op_index, "success": True})
     return _encode({"transactionId": transaction_id, "success": True, "results": results})
 
 
@@ -69,6 +73,8 @@ def refusal_of(answer: RolledBack, acks: Acks, pushes: Sequence[PushItem]) -> tu
             "offset": answer.offset, "messageId": uuid_text(answer.message_id)}
     if answer.cause is Cause.KEY_MISSING:
         return Refused(TX_KEY_MISSING), {}
+    if answer.cause is Cause.QUEUE_NOT_FOUND:
+        return Refused(TX_QUEUE_NOT_FOUND), {}
     _group, (transaction_id, partition_id, *_) = acks[answer.index]
     ack = f"transactionId {transaction_id.decode()} in partition {partition_id}"
     if answer.cause is Cause.NAMED_TOO_OFTEN:

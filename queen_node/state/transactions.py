@@ -1,4 +1,4 @@
-"""Transactions: several acks, pushes, key/value writes and timers in one command, all or nothing (transactions.md).
+"""Transactions: acks, pushes, positions, key/value writes and timers in one command, all or nothing (transactions.md).
 
 Everything is judged before anything is written, in the order of TX-20, each kind by the functions of its own room, on
 the state as the entry has it so far; the first refusal is the answer, and then not a row is left behind. What was
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from queen_node.commands import KvCaps, RulesOfFire
-from queen_node.state import acks, kv, push, timers
+from queen_node.state import acks, kv, positions, push, timers
 from queen_node.state.rows import CursorRow
 from queen_node.state.step import Step
 from queen_node.state.timers import CONTRACT_RULES
@@ -41,6 +41,7 @@ class Cause(IntEnum):
     DUPLICATE = 3
     KV_QUOTA = 4  # more rows or bytes than the tenant may hold (KV-62)
     KV_PRECONDITION = 5  # a required operation lost (KV-33)
+    QUEUE_NOT_FOUND = 6  # of a position
 
 
 class RolledBack(msgspec.Struct, array_like=True, tag=0):
@@ -79,6 +80,7 @@ class Wanted(NamedTuple):
 
     acks: Sequence[Ack]
     pushes: Sequence[push.Item]
+    positions: Sequence[positions.Position]
     kv: Sequence[kv.Operation]
     timers: Sequence[timers.Operation]
     firing: bool
@@ -109,6 +111,8 @@ def _carry_out(step: Step, wanted: Wanted, judged: Judged) -> Committed:
     # One appender for both: a due timer whose id one of the pushes has appends nothing (TM-62).
     appender = push.Appender(step)
     placed = push.carry_out(appender, wanted.pushes)
+    # They file partitions and look at what is in them now; what it changed beside its messages may be written later.
+    positions.carry_out(step, wanted.positions)
     elements = kv.carry_out(step, wanted.kv, judged.kv)
     rules = RulesOfFire(*wanted.rules) if wanted.firing else None
     results = timers.carry_out(step, appender, wanted.timers, rules)
@@ -136,6 +140,9 @@ def _judge(step: Step, wanted: Wanted) -> Judged | RolledBack:
         index, original = stored
         return RolledBack(
             Cause.DUPLICATE, Part.PUSH, index, offset=original.offset, message_id=original.message_id)
+    without_queue = positions.first_without_queue(store, wanted.positions)
+    if without_queue is not None:
+        return RolledBack(Cause.QUEUE_NOT_FOUND, Part.POSITION, without_queue)
     if judged_kv.lost is not None:
         return RolledBack(Cause.KV_PRECONDITION, Part.KV, judged_kv.lost.failed_index, lost=judged_kv.lost)
     return Judged(judged_acks, judged_kv)

@@ -57,11 +57,12 @@ GOLDEN: dict[str, tuple[bytes, str, list[Any]]] = {
         commands.transaction(
             RID, acks=[(b"g", (b"t", 7, AckStatus.COMPLETED, MID, None))],
             pushes=[(b"q", b"p", b"t", MID, b"1", PayloadFlag.JSON, None, None)],
-            kv=[(KvOp.CHECK, b"n", b"k", 3, True)], timers=[(TimerOp.CANCEL, b"q", b"k", None)], firing=True),
-        f"88 0e {R} 81 82 4167 85 4174 07 00 {M} f6 81 88 4171 4170 4174 {M} 4131 00 f6 f6 81 85 07 416e 416b 03 f5"
-        "81 84 01 4171 416b f6 f5 82 00 00",
+            positions=[(b"q", b"p", b"g", 9, "all")], kv=[(KvOp.CHECK, b"n", b"k", 3, True)],
+            timers=[(TimerOp.CANCEL, b"q", b"k", None)], firing=True),
+        f"89 0e {R} 81 82 4167 85 4174 07 00 {M} f6 81 88 4171 4170 4174 {M} 4131 00 f6 f6"
+        "81 85 4171 4170 4167 09 63 616c6c 81 85 07 416e 416b 03 f5 81 84 01 4171 416b f6 f5 82 00 00",
         [14, RID, [[b"g", [b"t", 7, 0, MID, None]]], [[b"q", b"p", b"t", MID, b"1", 0, None, None]],
-         [[7, b"n", b"k", 3, True]], [[1, b"q", b"k", None]], True, [0, 0]],
+         [[b"q", b"p", b"g", 9, "all"]], [[7, b"n", b"k", 3, True]], [[1, b"q", b"k", None]], True, [0, 0]],
     ),
     "extend": (commands.extend(RID, MID, 60), f"84 06 {R} {M} 18 3c", [6, RID, MID, 60]),
     "hand back": (commands.hand_back(MID), f"83 07 {M} {M}", [7, MID, MID]),

@@ -130,7 +130,12 @@ class PopHandlers:
                     got=since[:64])
             return MODE_TIME, from_us
         word = query.get("subscriptionMode", "") or self._subscription_mode
-        return (MODE_NEW if word in _NEW_WORDS else MODE_ALL), 0
+        return mode_of(word), 0
+
+
+def mode_of(word: str) -> str:
+    """Where a group starts that `subscriptionMode` says this of (PA-30)."""
+    return MODE_NEW if word in _NEW_WORDS else MODE_ALL
 
 
 def _name(request: Request, part: str) -> bytes:

@@ -34,7 +34,8 @@ COMMAND_MAX_BYTES = 8 << 20  # M-51: applying one must not hold the group
 class TransactionHandlers:
     """Answers transactions.
 
-    limits: of the timers in them. firing, rules, subject_of: as of `TimerHandlers`. timeout_ms: a call's deadline,
+    limits: of the timers in them. firing, rules, subject_of: as of `TimerHandlers`; subscription_mode: as of
+    `PopHandlers`. timeout_ms: a call's deadline,
     QUEEN_STMT_TIMEOUT_MS. command_max_bytes: of a whole transaction. monotonic_s: for the pace of log lines.
     """
 
@@ -48,12 +49,14 @@ class TransactionHandlers:
         timeout_ms: int = 30_000,
         subject_of: Callable[[Request], bytes | None] = nobody,
         rules: RulesOfFire | None = None,
+        subscription_mode: str = "new",
         command_max_bytes: int = COMMAND_MAX_BYTES,
         monotonic_s: Callable[[], float] = trio.current_time,
     ) -> None:
         self._broker, self._ids = broker, ids
         self._limits = replace(limits, call_max_bytes=BODY_MAX_BYTES)  # that of the whole comes first
         self._firing, self._timeout_ms, self._subject_of, self._rules = firing, timeout_ms, subject_of, rules
+        self._subscription_mode = subscription_mode
         self._command_max_bytes = command_max_bytes
         self.declined = Declined("transaction", monotonic_s)
 
@@ -69,7 +72,7 @@ class TransactionHandlers:
         body = request.body
         if body.startswith(BINARY_TRANSACTION_MAGIC):
             return self._decline()
-        transaction = Transaction(self._limits, self._ids, self._subject_of(request))
+        transaction = Transaction(self._limits, self._ids, self._subject_of(request), self._subscription_mode)
         try:
             for _ in transaction.read(body):
                 await trio.lowlevel.checkpoint()
@@ -86,7 +89,8 @@ class TransactionHandlers:
         answer = unpacked(raw)
         if isinstance(answer, Committed):
             return Response(200, render_committed(
-                self._new_id(), answer, transaction.layout, transaction.acks, transaction.pushes))
+                self._new_id(), answer, transaction.layout, transaction.acks, transaction.pushes,
+                len(transaction.positions)))
         refused, particulars = refusal_of(answer, transaction.acks, transaction.pushes)
         failed_index = transaction.flat_index(answer.part, answer.index)
         return Response(refused.refusal.status, refused.transaction_body(self._new_id(), failed_index, particulars))
@@ -95,7 +99,8 @@ class TransactionHandlers:
         """The one command of the call (TX-2). Raises RefusedAt."""
         command = commands.transaction(
             self._ids.request_id(), acks=transaction.acks, pushes=transaction.pushes,
-            timers=transaction.timers.operations, firing=self._firing(), rules=self._rules)
+            positions=transaction.positions, timers=transaction.timers.operations, firing=self._firing(),
+            rules=self._rules)
         if len(command) > self._command_max_bytes:
             raise RefusedAt(Refused(TX_TOO_LARGE, limit=self._command_max_bytes, got=len(command)), None)
         return command

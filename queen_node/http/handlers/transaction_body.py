@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from queen_node.commands import AckItem, AckStatus, PushItem
+from queen_node.commands import AckItem, AckStatus, PositionItem, PushItem
 from queen_node.errors import (
     BAD_REQUEST,
     NAME_TOO_LONG,
@@ -27,8 +27,14 @@ from queen_node.http.handlers.ack import (
     lease_id_of,
     partition_id_of,
 )
+from queen_node.http.handlers.pop import mode_of
 from queen_node.http.handlers.push_body import NO_TRACE, SLICE_BYTES, Item, masked
-from queen_node.http.handlers.push_items import TRANSACTION_ID_BYTES_MAX, command_items
+from queen_node.http.handlers.push_items import (
+    DEFAULT_PARTITION,
+    NAMES_BYTES_MAX,
+    TRANSACTION_ID_BYTES_MAX,
+    command_items,
+)
 from queen_node.http.handlers.timer_calls import Call, TimerLimits, take_raws
 from queen_node.ids import IdMint
 from queen_node.places import place
@@ -37,6 +43,9 @@ from queen_node.state.transactions import Part
 
 PARTS_MAX = 10_000  # M-51
 BODY_MAX_BYTES = 16 << 20  # 8 MiB of content are at most so much with base64 and escapes in it; more is never decoded
+
+METADATA_MAX_BYTES = 4096  # of a position (TX-53)
+OFFSET_MAX = (1 << 63) - 1
 
 _ABSENT = msgspec.Raw(b"")
 # Statuses as a transaction reads them (transactions.md 2.2): a misspelt refusal must not commit a step.
@@ -81,6 +90,18 @@ class _Operation(_Pushed, gc=False):
     error: str | None = None
 
 
+class _Position(msgspec.Struct):
+    """Where a group reads on. `metadata` is looked at and not kept: no route reads it."""
+
+    queue: str = ""
+    consumerGroup: str = ""
+    partition: str = DEFAULT_PARTITION
+    offset: int | msgspec.UnsetType | None = msgspec.UNSET
+    metadata: str | None = None
+    subscriptionMode: str | None = None
+
+
+_decode_position = msgspec.json.Decoder(_Position)
 _decode_body = msgspec.json.Decoder(_Body)
 _decode_operation = msgspec.json.Decoder(_Operation)
 _decode_pushed = msgspec.json.Decoder(_Pushed)
@@ -98,12 +119,17 @@ class Transaction:
     """What one call wants. acks: each with its consumer group; layout: which of the results of `operations` are acks.
     """
 
-    def __init__(self, limits: TimerLimits, ids: IdMint, producer_sub: bytes | None) -> None:
+    def __init__(
+        self, limits: TimerLimits, ids: IdMint, producer_sub: bytes | None, subscription_mode: str,
+    ) -> None:
+        """subscription_mode: where a group starts that a position registers and says nothing of (PA-30)."""
         self._ids = ids
         self.acks: list[tuple[bytes, AckItem]] = []
         self.pushes: list[PushItem] = []
         self.timers = Call(limits, ids, producer_sub)
         self.layout: list[bool] = []
+        self.positions: list[PositionItem] = []
+        self._subscription_mode = subscription_mode
         self._items: list[Item] = []
         self._lease_texts: list[str] = []  # of each ack, as it was sent; empty: none
 
@@ -122,7 +148,8 @@ class Transaction:
         if part is Part.ACK or part is Part.PUSH:
             is_ack = part is Part.ACK
             return [flat for flat, each in enumerate(self.layout) if each is is_ack][index]
-        return len(self.layout) + index
+        riders = len(self.timers.operations) if part is Part.POSITION else 0
+        return len(self.layout) + riders + index
 
     def read(self, body: bytes) -> Iterator[None]:
         """Take a body in; yields where the loop may take a turn (M-51). Raises RefusedAt."""
@@ -134,9 +161,9 @@ class Transaction:
                 slice_bytes = 0
                 yield
             yield from self._take_operation(raw)
-        timers = top.timers or ()
-        _check_count(len(self.layout) + len(timers))
-        if not self.layout and not timers:
+        timers, positions = top.timers or (), top.positions or ()
+        _check_count(len(self.layout) + len(timers) + len(positions))
+        if not (self.layout or timers or positions):
             raise RefusedAt(Refused(TX_BAD_REQUEST, "a transaction of no parts"), None)
         self._settle_leases(top.requiredLeases or ())
         yield
@@ -146,6 +173,8 @@ class Transaction:
         except Refused as refused:
             index = refused.operation
             raise RefusedAt(refused, None if index is None else self.flat_index(Part.TIMER, index)) from None
+        for raw in positions:
+            self._take_position(raw)
 
     def _take_operation(self, raw: msgspec.Raw) -> Iterator[None]:
         operation = self._decoded(raw, _decode_operation, _Operation)
@@ -198,6 +227,29 @@ class Transaction:
         self._items.append(Item(queue or "", payload, item.partition, item.transactionId, item.traceId))
         self.layout.append(False)
 
+    def _take_position(self, raw: msgspec.Raw) -> None:
+        at = self.flat_index(Part.POSITION, len(self.positions))
+        try:
+            position = _decoded(bytes(raw), _decode_position, _Position)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise RefusedAt(Refused(TX_BAD_BODY, str(error)), at) from None
+        queue, group, partition = position.queue, position.consumerGroup, position.partition
+        for field, name in (("queue", queue), ("consumerGroup", group), ("partition", partition)):
+            if not name or "\0" in name:
+                raise RefusedAt(Refused(TX_BAD_REQUEST, "must be a non-empty text without U+0000", field=field), at)
+        offset = position.offset
+        if isinstance(offset, msgspec.UnsetType) or (offset is not None and not 0 <= offset <= OFFSET_MAX):
+            raise RefusedAt(Refused(TX_BAD_REQUEST, "must be a whole number from 0 on, or null", field="offset"), at)
+        metadata_bytes = len((position.metadata or "").encode())
+        if metadata_bytes > METADATA_MAX_BYTES:
+            raise RefusedAt(Refused(
+                TX_TOO_LARGE, "too many bytes", field="metadata", limit=METADATA_MAX_BYTES, got=metadata_bytes), at)
+        names = queue.encode(), partition.encode(), group.encode()
+        names_bytes = len(names[0]) + max(len(names[1]), len(names[2]))
+        if names_bytes > NAMES_BYTES_MAX:
+            raise RefusedAt(Refused(NAME_TOO_LONG, limit=NAMES_BYTES_MAX, got=names_bytes), None)
+        self.positions.append((*names, offset, mode_of(position.subscriptionMode or self._subscription_mode)))
+
     def _settle_leases(self, required: Sequence[str]) -> None:
         """Write into each ack the lease it is fenced with; a single one is lent to those without their own (TX-31)."""
         known = {text: lease_id_of(text) for text in {*required, *self._lease_texts} if text}
@@ -231,9 +283,8 @@ def _top(body: bytes) -> _Body:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedAt(Refused(TX_BAD_BODY, f"{TX_BAD_BODY.text}: {error}"), None) from None
     _check_count(sum(len(each or ()) for each in (top.operations, top.kv, top.timers, top.positions)))
-    for name, given in (("kv", top.kv), ("positions", top.positions)):
-        if given:
-            raise RefusedAt(Refused(TX_BAD_BODY, "not built yet", field=name), None)
+    if top.kv:
+        raise RefusedAt(Refused(TX_BAD_BODY, "not built yet", field="kv"), None)
     return top
 
 

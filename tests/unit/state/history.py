@@ -156,7 +156,9 @@ class History:
     def _transaction(self) -> bytes:
         acks = [(self._one(*GROUPS), item) for item in self._ack_items(self._one(0, 0, 1))]
         return commands.transaction(
-            self._id(), acks=acks, pushes=self._one([], self._items()[:2]), kv=self._kv_operations(self._one(0, 1)),
+            self._id(), acks=acks, pushes=self._one([], self._items()[:2]), positions=self._one([], [
+                (self._one(*QUEUES), self._one(*PARTITIONS), self._one(*GROUPS), self._one(None, 0, 2, 1000),
+                 self._one(*MODES[:2]))]), kv=self._kv_operations(self._one(0, 1)),
             timers=self._one([], self._timer_operations()), firing=self._one(True, True, False))
 
     def _kv_operation(self, key: bytes) -> KvOperation:

@@ -49,12 +49,13 @@ class Node(Outward):
 
     def transact(
         self, acks: Sequence[tuple[bytes, commands.AckItem]] = (), pushes: Sequence[commands.PushItem] = (),
-        operations: Sequence[Any] = (), *, kv: Sequence[Any] = (), firing: bool = True,
-        caps: commands.KvCaps = commands.NO_CAPS,
+        operations: Sequence[Any] = (), *, positions: Sequence[commands.PositionItem] = (), kv: Sequence[Any] = (),
+        firing: bool = True, caps: commands.KvCaps = commands.NO_CAPS,
     ) -> Committed | RolledBack:
         """One transaction in an entry of its own."""
         answer = self.apply(commands.transaction(
-            b"r" * 16, acks=acks, pushes=pushes, kv=kv, timers=operations, firing=firing, caps=caps))[0]
+            b"r" * 16, acks=acks, pushes=pushes, positions=positions, kv=kv, timers=operations, firing=firing,
+            caps=caps))[0]
         assert isinstance(answer, Committed | RolledBack)
         return answer
 
@@ -392,6 +393,78 @@ class TestKeyValue:
         assert isinstance(node.transact(kv=[put(b"k", b"8")], caps=commands.KvCaps(rows=1)), Committed)
 
 
+def position(
+    offset: int | None, *, group: str = "g", partition: str = "Default", mode: str = "new", queue: str = "orders",
+) -> commands.PositionItem:
+    return queue.encode(), partition.encode(), group.encode(), offset, mode
+
+
+class TestPositions:
+    @pytest.mark.parametrize(("offset", "next_ids"), [
+        (0, ["a", "b", "c"]), (1, ["b", "c"]), (3, []), (99, []),
+    ])
+    def test_the_group_reads_on_there(self, node: Node, offset: int, next_ids: list[str]) -> None:
+        """transactions.md 7: a new group is registered; behind the end nothing is passed over that comes later."""
+        node.push("a", "b", "c")
+        node.transact(positions=[position(offset)])
+        assert node.ids(group="g") == next_ids
+        assert node.committed(group="g") == (-1 if offset == 0 else min(offset, 3) - 1)
+        if not next_ids:
+            node.push("d")
+            assert node.ids(group="g") == ["d"]
+
+    def test_a_lease_there_ends_and_attempts_begin_anew(self, node: Node) -> None:
+        """transactions.md 7, PA-33, TX-33: its acks are refused from then on."""
+        node.configure(retry_limit=5)
+        lease = node.leased("a", "b", group="g", mode="all")
+        node.transact([node.ack_of("a", lease, "failed", group="g")])
+        again = node.pop(group="g")
+        assert again is not None
+        node.transact(positions=[position(0)])
+        assert node.wakes == {b"orders": 1}
+        assert node.transact([node.ack_of("a", again, group="g")]) == rejected(0, INVALID_LEASE)
+        cursor = node.cursor(group="g")
+        assert cursor is not None
+        assert (cursor.retries, cursor.lease_id) == (0, b"")
+        assert [got.attempt for got in node.got(group="g")] == [1]
+        assert node.store.counters().leases_live == 1
+
+    def test_a_forgotten_one_begins_as_its_group_says(self, node: Node) -> None:
+        """transactions.md 7: `null`."""
+        node.push("a", "b")
+        assert node.ids(group="g", mode="all", commit=True) == ["a", "b"]
+        node.transact(positions=[position(None)])
+        assert node.ids(group="g") == ["a", "b"]
+        node.transact(positions=[position(None, group="n")])
+        assert node.ids(group="n") == [], "a new group of mode `new`"
+        node.transact(positions=[position(0, group="n")])
+        node.transact(positions=[position(None, group="n")])
+        node.push("c")
+        assert node.ids(group="n") == ["c"]
+
+    def test_a_partition_is_made_and_a_queue_is_not(self, node: Node) -> None:
+        """transactions.md 7, TX-53; a queue that the transaction itself would make does not exist yet."""
+        node.push("a")
+        refused = RolledBack(Cause.QUEUE_NOT_FOUND, Part.POSITION, 1)
+        before = node.everything()
+        assert node.transact(
+            pushes=[node.item_of("x", queue="fresh")],
+            positions=[position(0), position(0, queue="fresh")], kv=[check(b"never", 5, required=True)]) == refused
+        assert node.everything() == before
+        node.transact(positions=[position(0, partition="made", mode="all"), position(7, partition="made")])
+        node.push("b", partition="made")
+        assert node.ids(group="g", partition="made") == ["b"]
+
+    def test_it_is_set_behind_the_acks_and_the_pushes(self, node: Node) -> None:
+        """TX-21: the cursor stands where the position says, and what the transaction pushed is deliverable."""
+        lease = node.leased("a", "b", group="g", mode="all")
+        pushed = [node.item_of("c", queue="orders")]
+        node.transact([node.ack_of("b", lease, group="g")], pushed, positions=[position(1)])
+        assert node.ids(group="g") == ["b", "c"]
+        node.transact(pushes=[node.item_of("d", queue="orders")], positions=[position(None, group="late")])
+        assert node.ids(group="late") == ["d"]
+
+
 class TestOrderOfRefusals:
     def test_violations_are_named_in_their_order(self, node: Node) -> None:
         """TX-20, transactions.md 9.2: everything is wrong; one mistake after the other is taken away."""
@@ -401,10 +474,10 @@ class TestOrderOfRefusals:
         acks = [node.ack_of("a", node.new_lease())]
         pushes = [node.item_of("stored"), node.item_of("x", queue="secret")]
         operations = [schedule("k", 5, queue="secret")]
-        gate = [check(b"never", 5, required=True)]
+        gate, places = [check(b"never", 5, required=True)], [position(0, queue="never")]
         causes = []
-        for _ in range(6):
-            answer = node.transact(acks, pushes, operations, kv=gate)
+        for _ in range(7):
+            answer = node.transact(acks, pushes, operations, positions=places, kv=gate)
             if isinstance(answer, Committed):
                 break
             causes.append((answer.cause, answer.part))
@@ -417,11 +490,13 @@ class TestOrderOfRefusals:
                     acks = [node.ack_of("a", lease)]
                 case Cause.DUPLICATE, _:
                     pushes.pop()
+                case Cause.QUEUE_NOT_FOUND, _:
+                    places = []
                 case _:
                     gate = []
         assert causes == [
             (Cause.KEY_MISSING, Part.PUSH), (Cause.KEY_MISSING, Part.TIMER), (Cause.REJECTED_ACK, Part.ACK),
-            (Cause.DUPLICATE, Part.PUSH), (Cause.KV_PRECONDITION, Part.KV)]
+            (Cause.DUPLICATE, Part.PUSH), (Cause.QUEUE_NOT_FOUND, Part.POSITION), (Cause.KV_PRECONDITION, Part.KV)]
         assert node.committed() == 0
 
 

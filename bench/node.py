@@ -22,7 +22,7 @@ STOP_S_MAX = 60.0
 LOOK_EVERY_S = 0.01
 
 # What would else refuse the load: the default write rate of a tenant answers 429 above 100 calls a second.
-OPEN_RATES = {"QUEEN_KV_WRITE_RATE": "1000000", "QUEEN_KV_WRITE_BURST": "1000000"}
+OPEN_RATES = {f"QUEEN_KV_{kind}": "1000000" for kind in ("READ_RATE", "READ_BURST", "WRITE_RATE", "WRITE_BURST")}
 
 
 class ServerFailed(Exception):

@@ -44,7 +44,7 @@ class PendingRead:
     """A linearizable read: waits for its read index, then for the state to reach it. `pop`: an empty answer to confirm.
     """
 
-    __slots__ = ("asked_at_s", "give_up_at_s", "pop", "query", "slot")
+    __slots__ = ("asked_at_s", "give_up_at_s", "now_us", "pop", "query", "slot")
 
     def __init__(self, query: bytes, slot: ResultSlot, *, give_up_at_s: float, pop: WaitingPop | None = None) -> None:
         self.query = query
@@ -52,6 +52,7 @@ class PendingRead:
         self.give_up_at_s = give_up_at_s
         self.pop = pop
         self.asked_at_s = 0.0
+        self.now_us = 0  # of the leader's group clock when it was confirmed: the instant that is read (KV-22)
 
 
 class NobodyWaits:

@@ -29,6 +29,7 @@ from queen_node.peers import (
 
 MiB = 1024 * 1024
 DOORS_MAX = 16
+KEYS_MAX = 4096  # that a key/value call may name: it looks them all up in one turn of the loop, 20 ms
 CLUSTER_ELECTION_MS, CLUSTER_HEARTBEAT_MS = 1000, 100  # cluster.md 6
 
 
@@ -202,6 +203,11 @@ class Settings:
     fire_transient_backoff_ms: int = _whole("QUEEN_SWEEPER_TRANSIENT_BACKOFF_MS", 1000, "the same, transient failure")
     fire_max_attempts: int = _whole("QUEEN_SWEEPER_MAX_ATTEMPTS", 5, "failures before the dead letter", 1, 1000)
 
+    kv_max_value_bytes: int = _whole("QUEEN_KV_MAX_VALUE_BYTES", 65_536, "a value; beyond it 413", 1, MiB)
+    kv_max_ops_per_call: int = _whole("QUEEN_KV_MAX_OPS_PER_CALL", 256, "operations a call", 1, 10_000)
+    kv_max_keys_per_call: int = _whole("QUEEN_KV_MAX_KEYS_PER_CALL", 1024, "keys that a call names", 1, KEYS_MAX)
+    kv_sweep_ms: int = _whole("QUEEN_RAFT_KV_SWEEP_MS", 1000, "between looks for rows whose time is over", 1, 600_000)
+    kv_sweep_limit: int = _whole("QUEEN_RAFT_KV_SWEEP_LIMIT", 512, "rows that a step removes", 1, 10_000)
     kv_read_rate: int = _whole("QUEEN_KV_READ_RATE", 200, "reads a second and tenant", 1, 10**9)
     kv_read_burst: int = _whole("QUEEN_KV_READ_BURST", 400, "reads that may come at once", 1, 10**9)
     kv_write_rate: int = _whole("QUEEN_KV_WRITE_RATE", 100, "writes, and calls that schedule, a second", 1, 10**9)
@@ -325,7 +331,6 @@ _NO_EFFECT_YET = (
     "fwd_inflight", "hold_ms", "request_id_window_s", "purge_hold_s", "log_cache_mb",
     "admit_forward_hold_ms", "retention_interval_ms", "retention_batch",
     "retention_scan_per_s", "partition_cleanup_days", "partition_cleanup", "trace_retention_s", "metrics_flush_ms",
-    "kv_read_rate", "kv_read_burst",
     "jwt_algorithm", "jwt_secret", "jwt_public_key", "jwt_jwks_url", "jwt_jwks_refresh_s", "jwt_jwks_timeout_ms",
     "jwt_issuer", "jwt_audience", "jwt_clock_skew_s", "jwt_skip_paths", "jwt_roles_claim", "jwt_roles_array_claim",
     "jwt_role_admin", "jwt_role_read_write", "jwt_role_read_only", "jwt_role_write_only",

@@ -12,6 +12,9 @@ from queen_node.commands import RulesOfFire
 from queen_node.http.handlers.ack import AckHandlers
 from queen_node.http.handlers.configure import ConfigureHandlers
 from queen_node.http.handlers.deadletters import DeadLetterHandlers
+from queen_node.http.handlers.kv import KvHandlers
+from queen_node.http.handlers.kv_calls import KvLimits
+from queen_node.http.handlers.kv_gate import KvGate
 from queen_node.http.handlers.operations import HealthView, Operations, ReadyLimits
 from queen_node.http.handlers.pop import PopHandlers
 from queen_node.http.handlers.push import PushHandlers
@@ -55,21 +58,25 @@ def build_handlers(
     limits = TimerLimits(
         operations_max=settings.timers_max_ops_per_call, payload_max_bytes=settings.timers_max_payload_bytes,
         horizon_ms=settings.timers_max_horizon_s * 1000, command_max_bytes=settings.entry_max_bytes)
+    quotas = Quotas(
+        reads=_share(settings.kv_read_rate, settings.kv_read_burst, doors),
+        writes=_share(settings.kv_write_rate, settings.kv_write_burst, doors),
+        clock_ns=time.monotonic_ns)
 
     def firing() -> bool:
         return settings.timer_tick_ms > 0
 
     timers = TimerHandlers(
-        broker, ids,
-        Quotas(
-            reads=_share(settings.kv_read_rate, settings.kv_read_burst, doors),
-            writes=_share(settings.kv_write_rate, settings.kv_write_burst, doors),
-            clock_ns=time.monotonic_ns),
-        limits, firing=firing, timeout_ms=call_ms, on_rejected=metrics.count_rejected, rules=rules)
+        broker, ids, quotas, limits, firing=firing, timeout_ms=call_ms, on_rejected=metrics.count_rejected,
+        rules=rules)
     transactions = TransactionHandlers(
         broker, ids, limits, firing=firing, timeout_ms=call_ms, rules=rules,
         subscription_mode=settings.subscription_mode,
         command_max_bytes=min(COMMAND_MAX_BYTES, settings.entry_max_bytes))
+    kv = KvHandlers(
+        KvGate(broker, quotas, timeout_ms=call_ms), ids,
+        KvLimits(settings.kv_max_ops_per_call, settings.kv_max_keys_per_call, settings.kv_max_value_bytes),
+        command_max_bytes=settings.entry_max_bytes)
     pushes = PushHandlers(broker, ids, timeout_ms=push_ms)
     pops = PopHandlers(broker, ids, wait_default_ms=push_ms, subscription_mode=settings.subscription_mode)
     acks = AckHandlers(broker, ids, timeout_ms=call_ms)
@@ -80,6 +87,7 @@ def build_handlers(
             "timers_cancel": timers.cancel,
             "timers_peek": timers.peek,
             "timers_list": timers.look,
+            **kv.handlers(),
             "push": pushes.push,
             "pop_queue": pops.pop_queue,
             "pop_partition": pops.pop_partition,

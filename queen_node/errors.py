@@ -133,6 +133,10 @@ def _transaction(code: str, text: str, status: int = 200) -> Refusal:
     return Refusal(code, status, Applied.NO, text, shape=Shape.TRANSACTION)
 
 
+def _kv(reason: str, text: str, code: str = "kv_bad_request", status: int = 400) -> Refusal:
+    return Refusal(code, status, Applied.NO, text, reason, Shape.FAMILY)
+
+
 # --- any route
 BAD_BODY = Refusal("bad_body", 400, Applied.NO, "the body is not this route's JSON")
 BAD_REQUEST = Refusal("bad_request", 400, Applied.NO, "a field is missing or wrong")
@@ -210,11 +214,36 @@ TIMERS_KEY_MISSING = _timers(
     "encryption_key_missing", ENCRYPTION_KEY_MISSING.text, "encryption_key_missing")
 TIMERS_RATE = Refusal(
     "rate_limited", 429, Applied.NO, "the tenant's write rate is spent", "rate_limited", Shape.FAMILY, 1)
-TIMERS_OVERLOADED = Refusal("overloaded", 429, Applied.NO, OVERLOADED.text, "overloaded", Shape.FAMILY, 1)
-TIMERS_STORAGE_FULL = Refusal("storage_full", 507, Applied.NO, STORAGE_FULL.text, "storage_full", Shape.FAMILY)
+FAMILY_OVERLOADED = Refusal("overloaded", 429, Applied.NO, OVERLOADED.text, "overloaded", Shape.FAMILY, 1)
+FAMILY_STORAGE_FULL = Refusal("storage_full", 507, Applied.NO, STORAGE_FULL.text, "storage_full", Shape.FAMILY)
 TIMERS_ERROR = Refusal("timers_error", 500, Applied.UNKNOWN, "internal error", "timers_error", Shape.FAMILY)
 TIMERS_TIMEOUT = Refusal(
     "timers_unavailable", 503, Applied.UNKNOWN, TIMEOUT.text, "timers_timeout", Shape.FAMILY, 1)
 TIMERS_RETRY = Refusal("timers_unavailable", 503, Applied.UNKNOWN, RETRY.text, "timers_retry", Shape.FAMILY, 1)
 TIMERS_NO_LEADER = Refusal("timers_unavailable", 503, Applied.NO, NO_LEADER.text, "no_leader", Shape.FAMILY, 1)
-TIMERS_TENANT_LIMIT = Refusal("tenant_limit", 403, Applied.NO, TENANT_LIMIT.text, "tenant_limit", Shape.FAMILY)
+FAMILY_TENANT_LIMIT = Refusal("tenant_limit", 403, Applied.NO, TENANT_LIMIT.text, "tenant_limit", Shape.FAMILY)
+
+# --- key/value
+KV_BAD_BODY = _kv("kv_bad_body", "the body is not this route's JSON")
+KV_BAD_NAMESPACE = _kv("kv_bad_namespace", "ns must match ^[a-z0-9][a-z0-9._-]{0,63}$")
+KV_BAD_KEY = _kv("kv_bad_key", "must be a text of 1 to 512 bytes without NUL")
+KV_NO_EXPIRY = _kv("kv_expiry_not_specified", "name exactly one of ttlSeconds and forever: true")
+KV_BAD_TTL = _kv("kv_bad_ttl", "ttlSeconds must be a whole number of seconds above 0")
+KV_BAD_EXPECT = _kv("kv_bad_expect", "expect must be a version, or 0 for a key that is not there")
+KV_BAD_DELTA = _kv("kv_bad_delta", "delta, min and max must be numbers, and min not above max")
+KV_UNKNOWN_OP = _kv("kv_unknown_op", "op must be get, getMany, getPrefix, put, putIfAbsent, delete, incr or check")
+KV_PREFIX_REQUIRED = _kv("kv_prefix_required", "prefix must be a non-empty text")
+KV_TOO_MANY_OPS = _kv("kv_too_many_ops", "too many operations in one call")
+KV_TOO_MANY_KEYS = _kv("kv_too_many_keys", "too many keys in one call")
+KV_DUPLICATE_KEY = _kv("kv_duplicate_key_in_call", "a key is written once in a call")
+KV_TENANT_FIELD = _kv("kv_tenant_not_an_input", "an operation names no tenant")
+KV_NO_QUERY_STRING = _kv("kv_no_query_string", "this route takes no query string")
+KV_FIELD_IN_PATH = _kv("kv_field_in_path", "the path says it, the body must not")
+KV_QUOTA = _kv("kv_quota_exceeded", "the tenant holds as many rows or bytes as it may", "kv_quota_exceeded", 403)
+KV_VALUE_TOO_LARGE = _kv("kv_value_too_large", "value is too large", "payload_too_large", 413)
+KV_KEY_TOO_LARGE = _kv("kv_key_too_large", "too many bytes", "payload_too_large", 413)
+KV_RATE = Refusal("rate_limited", 429, Applied.NO, "the tenant's rate is spent", "rate_limited", Shape.FAMILY, 1)
+KV_ERROR = Refusal("kv_error", 500, Applied.UNKNOWN, "internal error", "kv_error", Shape.FAMILY)
+KV_TIMEOUT = Refusal("kv_unavailable", 503, Applied.UNKNOWN, TIMEOUT.text, "kv_timeout", Shape.FAMILY, 1)
+KV_RETRY = Refusal("kv_unavailable", 503, Applied.UNKNOWN, RETRY.text, "kv_retry", Shape.FAMILY, 1)
+KV_NO_LEADER = Refusal("kv_unavailable", 503, Applied.NO, NO_LEADER.text, "kv_no_leader", Shape.FAMILY, 1)

@@ -16,13 +16,14 @@ from queen_node import commands
 from queen_node.answers import NOTHING, pack
 from queen_node.broker import Lane, Unavailable
 from queen_node.calls import POP_PATIENCE_S, Calls, NobodyWaits, Pending, PendingRead
+from queen_node.chores import ChoreList
 from queen_node.commands import Kind
 from queen_node.draft import RIDERS_MAX, Draft, Waiting
 from queen_node.guests import Guest, Guests, pop_of
 from queen_node.parked_pops import WOKEN_BY_TIME_MAX, ParkedPops, Reader, WaitingPop
 from queen_node.peer_calls import AskRead, Forward, ForwardPop, Nothing, NotTaken, PeerCall, ReadAt, Withdraw
 from queen_node.reads import Reads
-from queen_node.state import consume, push, timers
+from queen_node.state import consume, timers
 from queen_node.state.machine import REPEATED, Answer, Application, Machine
 from queen_node.state.step import Tally
 from raft.core import Role
@@ -32,21 +33,13 @@ ENTRIES_UNWRITTEN_MAX = 1  # while one write is under way the next batch gathers
 HAND_BACK_TRIED_S = 60.0  # by then the lease has mostly run out by itself
 
 
-class Flight:
-    """An entry of ours in the log's unapplied tail, and what of the group's own work it holds."""
-
-    __slots__ = ("fires", "forgets", "index")
-
-    def __init__(self, index: int, *, fires: bool, forgets: bool) -> None:
-        self.index, self.fires, self.forgets = index, fires, forgets
-
-
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """What a group needs to know of the node's settings.
 
-    fire, forget_ids: the commands it proposes by itself. hold_ticks: of a majority's silence, after which nothing is
-    proposed until it answers again (CL-52).
+    fire, forget_ids, sweep_kv: the commands that it proposes by itself, the last in as many as keep each of them short
+    (M-50); sweep_every_us: see `ChoreList`. hold_ticks: of a majority's silence, after which nothing is proposed until
+    it answers again (CL-52).
     """
 
     batch_max_commands: int
@@ -54,6 +47,8 @@ class GroupSettings:
     firing: bool
     fire: bytes
     forget_ids: bytes
+    sweep_kv: Sequence[bytes]
+    sweep_every_us: int
     hold_ticks: int = 15
 
 
@@ -70,27 +65,20 @@ class Group:
         self.tallies: list[Tally] = []  # for the actor to count; taken by it
         self.unavailable: str | None = None  # why nothing is taken any more: "retry" after a stop or a poisoned entry
         self._lanes: tuple[deque[Waiting], ...] = (deque(), deque())
-        self._flights: deque[Flight] = deque()
+        self._chores = ChoreList(firing=settings.firing, sweep_every_us=settings.sweep_every_us)
         self._routed = (0, 0)  # term and leader to whom the calls were given
         self._leaderless_since_s: float | None = 0.0
         self.now_s = 0.0  # of the monotonic clock; the driver sets it before events, and again with `tell_the_time`
-        self._fire_wanted = False
-        # Read from the state after each entry: hints that spare a look; the commands look for themselves.
-        self._fire_at_us: int | None = None
-        self._forget_at_us: int | None = None
         self.look_at_deadlines()
 
     def look_at_deadlines(self) -> None:
         """Read from the state when something is due next."""
-        self._fire_at_us = self.machine.next_deadline_us()
-        self._forget_at_us = push.next_ids_deadline_us(self.machine.store)
+        self._chores.look(self.machine.store)
 
     @property
     def deadline_us(self) -> int | None:
         """When the wheel must tell us, on the group clock; None: nothing is pending."""
-        if self._fire_at_us is None or not self.settings.firing:
-            return self._forget_at_us
-        return self._fire_at_us if self._forget_at_us is None else min(self._fire_at_us, self._forget_at_us)
+        return self._chores.deadline_us
 
     # --- what comes in
 
@@ -154,12 +142,12 @@ class Group:
                 pop = self.calls.pops.get(request_id)
                 if pop is not None and node == self._leader_elsewhere:  # an earlier leader knows nothing of this one's
                     self._nothing(pop)
-            case ReadAt(number, index):
-                self.reads.confirmed(number, index)
+            case ReadAt(number, index, leader_now_us):
+                self.reads.confirmed(number, index, leader_now_us)
 
     def due(self) -> None:
         """The wheel says that a deadline may have passed."""
-        self._fire_wanted = True
+        self._chores.want_fire()
 
     def hand_over(self, max_silent_ticks: int) -> None:
         """Let another voter lead, if this one does (CL-54). What is proposed meanwhile waits for whoever it is."""
@@ -202,8 +190,7 @@ class Group:
             return
         self._routed = routed
         self._leaderless_since_s = None if core.leader else self.now_s
-        # Another leader's entries may stand where ours would have: a fire among those would hold back all fires.
-        self._flights.clear()
+        self._chores.forget_flights()
         self._dismiss_guests()
         self.reads.ask_again()
         if self.unavailable is None:
@@ -337,22 +324,25 @@ class Group:
         raft = self.raft
         if not raft.may_propose or raft.unwritten_count >= ENTRIES_UNWRITTEN_MAX:
             return
-        fires = self._fire_is_due(now_us)
-        forgets = self._forget_is_due(now_us)
-        if not (fires or forgets or any(self._lanes)):
+        chores = self._chores.take_due(now_us)
+        if not (any(chores) or any(self._lanes)):
             return
         alone = raft.core.configuration.is_alone(raft.core.node_id)
         if not alone and raft.core.quorum_silent_ticks() >= self.settings.hold_ticks:
-            self._fire_wanted = self._fire_wanted or fires
+            if chores.fires:
+                self._chores.want_fire()
             return
         draft = Draft(raft.core.term, self.settings.batch_max_commands, self.settings.batch_max_bytes)
-        if fires:
+        if chores.fires:
             if len(self.pops):
                 for place, count in timers.due_places(self.machine.store, now_us, RIDERS_MAX).items():
                     draft.places[place] = draft.places.get(place, 0) + count
             draft.add(self.settings.fire)
-        if forgets:
+        if chores.forgets:
             draft.add(self.settings.forget_ids)
+        if chores.sweeps:
+            for command in self.settings.sweep_kv:
+                draft.add(command)
         for lane in self._lanes:
             self._fill(draft, lane)
         if draft.places and len(self.pops):
@@ -363,7 +353,7 @@ class Group:
         stamp = raft.clock.stamp()
         data = commands.entry(stamp, draft.batch) if alone else commands.entry_kept(stamp, draft.batch, draft.repeats)
         index, _term = raft.propose(data)
-        self._flights.append(Flight(index, fires=fires, forgets=forgets))
+        self._chores.proposed(index, chores)
 
     def _fill(self, draft: Draft, lane: deque[Waiting]) -> None:
         """Move what fits from a lane into the draft."""
@@ -385,17 +375,6 @@ class Group:
                     draft.places[place] = draft.places.get(place, 0) + 1
             draft.take(waiting)
 
-    def _fire_is_due(self, now_us: int) -> bool:
-        if not self._fire_wanted or not self.settings.firing or any(flight.fires for flight in self._flights):
-            return False
-        self._fire_wanted = False
-        return self._fire_at_us is not None and self._fire_at_us <= now_us
-
-    def _forget_is_due(self, now_us: int) -> bool:
-        if self._forget_at_us is None or self._forget_at_us > now_us:
-            return False
-        return not any(flight.forgets for flight in self._flights)
-
     # --- applying
 
     def applied(self, application: Application, results: Sequence[tuple[bytes, int, Answer]], now_us: int) -> None:
@@ -403,10 +382,7 @@ class Group:
         step = application.step
         self.tallies.append(step.tally)
         self.look_at_deadlines()
-        flights = self._flights
-        while flights and flights[0].index <= application.index:
-            if flights.popleft().fires:
-                self._fire_wanted = True  # carries on at once while more are due; asked of the calendar, not assumed
+        self._chores.applied(application.index)
         writes, guests = self.calls.writes, self.guests.writes
         for request_id, kind, answer in results:
             if kind == Kind.POP:
@@ -475,11 +451,12 @@ class Group:
     def read_confirmed(self, number: int, index: int) -> None:
         """A majority answered: this read may be served once the state has reached `index`."""
         guest = self.guests.reads.pop(number, None)
+        now_us = self.raft.clock.now_us()
         if guest is None:
-            self.reads.confirmed(number, index)
+            self.reads.confirmed(number, index, now_us)
         else:
             node, their_number = guest
-            self._tell(node, ReadAt(their_number, index))
+            self._tell(node, ReadAt(their_number, index, now_us))
 
     def take_servable_reads(self, now_us: int) -> list[PendingRead]:
         """Reads that may be served from the state as it is now. Empty pops among them are dealt with here."""

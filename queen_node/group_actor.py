@@ -233,7 +233,7 @@ class GroupActor:
     # --- reading
 
     def _serve(self, read: PendingRead, nursery: trio.Nursery) -> None:
-        reader = queries.reader(self.group.machine.store.committed(), read.query)
+        reader = queries.reader(self.group.machine.store.committed(read.now_us), read.query)
         for _ in range(READ_STEPS_A_TURN):
             try:
                 next(reader)

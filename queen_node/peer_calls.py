@@ -78,10 +78,11 @@ class Nothing(_Call, frozen=True, tag=6):
 
 
 class ReadAt(_Call, frozen=True, tag=7):
-    """The answer to AskRead."""
+    """The answer to AskRead. now_us: of the leader's group clock: by it the read judges what has ended (KV-22)."""
 
     number: Number
     index: Number
+    now_us: Number
 
 
 class AskOperator(_Call, frozen=True, tag=8):

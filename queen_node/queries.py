@@ -13,6 +13,7 @@ from typing import Any
 import cbor2
 
 from queen_node.answers import consume as consume_answers
+from queen_node.answers import kv as kv_answers
 from queen_node.answers import timers as timer_answers
 from queen_node.state.store import CommittedStore
 
@@ -27,6 +28,9 @@ class Query(IntEnum):
     TIMER_LIST = 2  # queue, after, limit
     TIMER_COUNT = 3  # queue, prefix
     DEAD_LETTERS = 4  # queue or None, group or None, partition or None, from_us, to_us, limit, offset
+    KV = 5  # whether it is one of a path route, operations; answered packed
+    KV_NAMESPACES = 6
+    KV_LIST = 7  # namespace, prefix, after, limit, keys only?, dead rows too?
 
 
 def _read_nothing(_view: CommittedStore, _fields: list[Any]) -> Reader:
@@ -40,6 +44,9 @@ READERS: dict[int, Callable[[CommittedStore, list[Any]], Reader]] = {
     Query.TIMER_LIST: timer_answers.read_list,
     Query.TIMER_COUNT: timer_answers.read_count,
     Query.DEAD_LETTERS: consume_answers.read_dead_letters,
+    Query.KV: kv_answers.read_kv,
+    Query.KV_NAMESPACES: kv_answers.read_namespaces,
+    Query.KV_LIST: kv_answers.read_list,
 }
 
 

@@ -64,10 +64,12 @@ class Reads:
             if read.asked_at_s <= now_s - RESEND_S:
                 self._unasked[number] = self._asked.pop(number)
 
-    def confirmed(self, number: int, index: int) -> None:
-        """This read may be served once the state has reached `index`. A second confirmation does nothing."""
+    def confirmed(self, number: int, index: int, now_us: int) -> None:
+        """This read may be served once the state has reached `index`, at the leader's time `now_us`. A second
+        confirmation does nothing."""
         read = self._asked.pop(number, None) or self._unasked.pop(number, None)
         if read is not None:
+            read.now_us = now_us
             self._confirmed.append((index, read))
 
     def take_servable(self, applied_index: int) -> list[PendingRead]:

@@ -22,7 +22,7 @@ from typing import Any
 import structlog
 import trio
 
-from queen_node.errors import BAD_REQUEST, INTERNAL, TIMERS_ERROR, Refused
+from queen_node.errors import BAD_REQUEST, INTERNAL, KV_ERROR, TIMERS_ERROR, Refused
 from queen_node.http.messages import (
     CONTINUE,
     BadPath,
@@ -37,7 +37,11 @@ from queen_node.http.reader import READ_MAX_BYTES, RequestReader
 from queen_node.http.routes import BeforeBody, Router
 from raft.invariants import InvariantBroken
 
-TIMERS_ROUTES = "/api/v1/timers"  # their refusals have the shape of their family, ours too
+# The refusals of these have the shape of their family, ours too: beginnings of their patterns.
+FAMILIES = (
+    ("/api/v1/timers", TIMERS_ERROR), ("/api/v1/kv", KV_ERROR), ("/api/v1/locks", KV_ERROR),
+    ("/api/v1/resources/kv", KV_ERROR),
+)
 READ_AHEAD_MAX_BYTES = 64 * 1024  # pipelined bytes taken in while a handler waits for its client to go
 UNSENT_MAX_BYTES = 64 * 1024  # answers of pipelined requests put together before they are written
 TURN_MAX_REQUESTS = 32  # pipelined requests answered before other connections get their turn
@@ -387,7 +391,7 @@ def _answer_for(error: Exception, request: Request) -> Response:
         return refusal_response(BAD_REQUEST, str(error))
     pattern = request.route.pattern if request.route else ""
     log.error("handler failed", method=request.method, route=pattern, exc_info=error)
-    return refusal_response(TIMERS_ERROR if pattern.startswith(TIMERS_ROUTES) else INTERNAL)
+    return refusal_response(next((refusal for routes, refusal in FAMILIES if pattern.startswith(routes)), INTERNAL))
 
 
 @types.coroutine

@@ -82,6 +82,13 @@ TABLE = (
     Row("DELETE", "/api/v1/timers/:queue/*timerKey", Level.READ_WRITE, "timers_cancel"),
     Row("GET", "/api/v1/timers/:queue/*timerKey", Level.READ_ONLY, "timers_peek"),
     Row("GET", "/api/v1/timers/:queue", Level.READ_ONLY, "timers_list"),
+    # --- key/value
+    Row("POST", "/api/v1/kv", Level.READ_WRITE, "kv_batch"),
+    Row("GET", "/api/v1/kv/:ns/*key", Level.READ_ONLY, "kv_get"),
+    Row("PUT", "/api/v1/kv/:ns/*key", Level.READ_WRITE, "kv_put"),
+    Row("DELETE", "/api/v1/kv/:ns/*key", Level.READ_WRITE, "kv_delete"),
+    Row("GET", "/api/v1/resources/kv/namespaces", Level.READ_ONLY, "kv_namespaces"),
+    Row("POST", "/api/v1/resources/kv/list", Level.READ_ONLY, "kv_list"),  # a read: its cursor is a key
     # --- messages
     Row("POST", "/api/v1/push", Level.WRITE_ONLY, "push"),
     Row("GET", "/api/v1/pop", Level.READ_WRITE, "pop_discover"),  # a pop moves a cursor, so it is no read

@@ -7,7 +7,7 @@ are answered after all its writes (KV-71). Everything is judged at one instant, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import msgspec
 
 from queen_node.commands import KvCaps, KvOp
 from queen_node.state import calendar, kv_numbers, kv_rows
-from queen_node.state.keys import CALENDAR_KV, after
+from queen_node.state.keys import CALENDAR_KV
 from queen_node.state.kv_rows import KvRow, kv_key
 from queen_node.state.step import Step
 from queen_node.state.store import CommittedStore, Store
@@ -23,7 +23,7 @@ from raft.invariants import must
 
 SECOND_US = 1_000_000
 READ_BYTES_MAX = 4 << 20  # of values, in one call; the row that crosses the line is kept (KV-52)
-ROWS_LOOKED_AT_MAX = 4096  # by one getPrefix: dead rows that are not swept yet are walked over, and they may be many
+ROWS_LOOKED_AT_MAX = 4096  # by the getPrefix of one call: dead rows, not swept yet, are walked over, and may be many
 
 Operation = Sequence[Any]  # commands.KvOperation as it comes out of CBOR
 
@@ -226,11 +226,11 @@ def next_end_us(store: Store) -> int | None:
 
 
 class Reading:
-    """The reads of one call at one instant. They share one allowance of bytes (KV-52)."""
+    """The reads of one call at one instant. They share one allowance of bytes (KV-52), and one of rows to walk over."""
 
     def __init__(self, view: Store | CommittedStore, now_us: int) -> None:
         self._view, self._now_us = view, now_us
-        self._bytes_left = READ_BYTES_MAX
+        self._bytes_left, self._rows_left = READ_BYTES_MAX, ROWS_LOOKED_AT_MAX
 
     def answer(self, operation: Operation) -> Element:
         """The answer of one read."""
@@ -266,28 +266,19 @@ class Reading:
 
     def _get_prefix(self, namespace: bytes, prefix: bytes, after_key: bytes, limit: int, keys_only: bool) -> Page:
         rows: list[PageRow] = []
-        for looked_at, (key, row) in enumerate(self._stored(namespace, prefix, after_key), start=1):
+        for key, row in kv_rows.stored(self._view, namespace, prefix, after_key):
             if row.is_alive(self._now_us):
                 if len(rows) == limit or self._bytes_left <= 0:
                     return Page(KvOp.GET_PREFIX, rows, [], True, rows[-1].key if rows else after_key or None)
                 rows.append(PageRow(key, None, *row[:3]) if keys_only else self._row(key, row))
-            if looked_at == ROWS_LOOKED_AT_MAX:
+            self._rows_left -= 1
+            if self._rows_left <= 0:
                 return Page(KvOp.GET_PREFIX, rows, [], True, key)
         return Page(KvOp.GET_PREFIX, rows, [], False)
 
     def _row(self, key: bytes, row: KvRow) -> PageRow:
         self._bytes_left -= len(row.value)
         return PageRow(key, row.value, row.version, row.expires_us, row.updated_us)
-
-    def _stored(self, namespace: bytes, prefix: bytes, after_key: bytes) -> Iterator[tuple[bytes, KvRow]]:
-        stem = kv_key(namespace, b"")
-        start = stem + prefix
-        if after_key >= prefix:
-            start = stem + after_key + b"\x00"
-        end = after(stem + prefix)
-        if start < end:
-            for key, stored in self._view.iterate(start, end):
-                yield key[len(stem) :], kv_rows.unpack(stored)
 
 
 def _put(view: _View, operation: Operation) -> Single:

@@ -7,10 +7,11 @@ the sweep finds it. A lock is such a row as well (LK-1).
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from queen_node.state import calendar
-from queen_node.state.keys import CALENDAR_KV, COUNTERS, KV, KV_NAMESPACE, named
+from queen_node.state.keys import CALENDAR_KV, COUNTERS, KV, KV_NAMESPACE, after, named
 from queen_node.state.rows import NamespaceRow
 from queen_node.state.store import Store
 from raft.invariants import must
@@ -37,6 +38,7 @@ class Readable(Protocol):
     """The store as an entry sees it, or what is committed."""
 
     def get(self, key: bytes) -> bytes | None: ...
+    def iterate(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
 
 
 def kv_key(namespace: bytes, key: bytes) -> bytes:
@@ -54,6 +56,16 @@ def find(view: Readable, namespace: bytes, key: bytes) -> KvRow | None:
     """The row of a key, dead or alive; None when none is stored."""
     stored = view.get(kv_key(namespace, key))
     return None if stored is None else unpack(stored)
+
+
+def stored(view: Readable, namespace: bytes, prefix: bytes, after_key: bytes) -> Iterator[tuple[bytes, KvRow]]:
+    """(key, row) of the keys that begin with `prefix` and are above `after_key`, dead rows too, in byte order."""
+    stem = kv_key(namespace, b"")
+    start = stem + (after_key + b"\x00" if after_key >= prefix and after_key else prefix)
+    end = after(stem + prefix)
+    if start < end:
+        for key, packed in view.iterate(start, end):
+            yield key[len(stem) :], unpack(packed)
 
 
 def write(store: Store, namespace: bytes, key: bytes, row: KvRow, before: KvRow | None) -> None:

@@ -171,7 +171,3 @@ class Machine:
             answers.append(application.apply_next())
         self.commit(application)
         return answers
-
-    def next_deadline_us(self) -> int | None:
-        """The earliest moment at which a timer is to be tried (group clock), or None."""
-        return timers.next_deadline_us(self.store)

@@ -168,9 +168,10 @@ class Store:
         found = self.scan(start, end, 1)
         return found[0] if found else None
 
-    def committed(self) -> CommittedStore:
-        """What is committed, for reads beside the entry that is being applied."""
-        return CommittedStore(self.engine, self._prefix)
+    def committed(self, now_us: int = 0) -> CommittedStore:
+        """What is committed, for reads beside the entry that is being applied. now_us: the instant of the read, where
+        time decides what is there; never before the last entry's."""
+        return CommittedStore(self.engine, self._prefix, max(now_us, self.meta.stamp_us))
 
     # --- writing
 
@@ -298,8 +299,9 @@ class Store:
 class CommittedStore:
     """A group's committed rows, for reads. An iteration sees one instant however many turns of the loop it takes."""
 
-    def __init__(self, engine: Rows, prefix: bytes) -> None:
+    def __init__(self, engine: Rows, prefix: bytes, now_us: int = 0) -> None:
         self._engine, self._prefix = engine, prefix
+        self.now_us = now_us  # at which everything is judged, µs of the group clock
 
     def get(self, key: bytes) -> bytes | None:
         """The value at `key` now."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from queen_node.chores import ChoreList, Chores
 from queen_node.commands import Kind
-from queen_node.group import Group
+from queen_node.group import Group, GroupSettings
 from queen_node.snapshots import Install, Snapshots, Stage
 from queen_node.state.keys import META, TIMER
 from queen_node.state.machine import Answer, Application, Machine
@@ -67,21 +67,30 @@ class FiresWithoutForgetting(Machine):
             repeats=application.repeats)
 
 
+class _FiresByFlag(ChoreList):
+    _in_flight = False
+
+    def take_due(self, now_us: int) -> Chores:
+        chores = super().take_due(now_us)
+        if self._in_flight and chores.fires:
+            self.want_fire()
+            return chores._replace(fires=False)
+        self._in_flight = self._in_flight or chores.fires
+        return chores
+
+    def applied(self, index: int) -> None:
+        if any(flight.chores.fires and flight.log_index <= index for flight in self._flights):
+            self._in_flight = False
+        super().applied(index)
+
+
 class RemembersFiresByFlag(Group):
     """DESIGN, one truth: a flag says that a fire is in flight, and nobody takes it back when leadership is lost."""
 
-    _in_flight = False
-
-    def _fire_is_due(self, now_us: int) -> bool:
-        if self._in_flight or not self._fire_wanted or self._fire_at_us is None or self._fire_at_us > now_us:
-            return False
-        self._fire_wanted, self._in_flight = False, True
-        return True
-
-    def applied(self, application: Application, results: Sequence[tuple[bytes, int, Answer]], now_us: int) -> None:
-        if any(flight.fires and flight.index <= application.index for flight in self._flights):
-            self._in_flight = False
-        super().applied(application, results, now_us)
+    def __init__(self, raft: RaftGroup, machine: Machine, settings: GroupSettings) -> None:
+        super().__init__(raft, machine, settings)
+        self._chores = _FiresByFlag(firing=settings.firing, sweep_every_us=settings.sweep_every_us)
+        self.look_at_deadlines()
 
 
 class AppliesRepeats(Machine):

@@ -351,7 +351,7 @@ class Process:
         slot = read.slot
         if isinstance(slot, CallSlot):
             self._rules.serves_read(self, slot.committed_before)
-        reader = queries.reader(self.machine.store.committed(), read.query)
+        reader = queries.reader(self.machine.store.committed(read.now_us), read.query)
         while True:
             try:
                 next(reader)

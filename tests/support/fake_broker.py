@@ -76,7 +76,7 @@ class FakeBroker:
         """Run the reader to its end over what is applied."""
         self.timeouts_ms.append(timeout_ms)
         self._fail(self.unavailable)
-        reader = queries.reader(self.machine.store.committed(), query)
+        reader = queries.reader(self.machine.store.committed(self.now_us), query)
         try:
             while True:
                 next(reader)

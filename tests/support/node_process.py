@@ -32,7 +32,9 @@ OWN_FAMILIES = ("QUEEN_", "JWT_", "LOG_LEVEL", "RUST_LOG", "PORT", "POP_DEFAULT"
 BASE_SETTINGS = {
     "QUEEN_BIND_ADDR": "127.0.0.1",
     "QUEEN_LOG_JSON": "1",
-    "QUEEN_KV_WRITE_RATE": "1000000",  # rates have tests of their own
+    "QUEEN_KV_READ_RATE": "1000000",  # rates have tests of their own
+    "QUEEN_KV_READ_BURST": "1000000",
+    "QUEEN_KV_WRITE_RATE": "1000000",
     "QUEEN_KV_WRITE_BURST": "1000000",
     "QUEEN_DOORS": os.environ.get("TEST_DOORS", ""),  # so that a whole run can be had with any number of them
 }

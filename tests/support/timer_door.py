@@ -12,7 +12,7 @@ from queen_node.errors import Refused
 from queen_node.http.handlers.timer_calls import TimerLimits
 from queen_node.http.handlers.timers import TimerHandlers
 from queen_node.http.messages import Request, Response, refused_response
-from queen_node.http.routes import build_router
+from queen_node.http.routes import Router, build_router
 from queen_node.ids import IdMint
 from queen_node.quotas import Quotas, Rate
 from tests.support.fake_broker import FakeBroker
@@ -39,6 +39,19 @@ class Reply:
         return str(self.document["detail"])
 
 
+async def answered(router: Router, method: str, path: str, body: bytes) -> Reply:
+    """The answer to one request; `path` as on the wire, its query behind a question mark."""
+    raw_path, _, raw_query = path.encode().partition(b"?")
+    request = Request(method, raw_path, raw_query, {}, body)
+    route = router.find(request)
+    try:
+        response: Response = await route.handler(request)
+    except Refused as refused:
+        response = refused_response(refused)
+    headers = {name.decode(): value.decode() for name, value in response.headers}
+    return Reply(response.status, msgspec.json.decode(response.body), headers)
+
+
 class TimerDoor:
     """A door of its own with a clock for the rates."""
 
@@ -59,15 +72,7 @@ class TimerDoor:
 
     async def call(self, method: str, path: str, body: bytes = b"") -> Reply:
         """One request; `path` as on the wire, its query behind a question mark."""
-        raw_path, _, raw_query = path.encode().partition(b"?")
-        request = Request(method, raw_path, raw_query, {}, body)
-        route = self._router.find(request)
-        try:
-            response: Response = await route.handler(request)
-        except Refused as refused:
-            response = refused_response(refused)
-        headers = {name.decode(): value.decode() for name, value in response.headers}
-        return Reply(response.status, msgspec.json.decode(response.body), headers)
+        return await answered(self._router, method, path, body)
 
     async def post(self, *operations: object) -> Reply:
         """POST with these operations."""

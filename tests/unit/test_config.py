@@ -182,12 +182,6 @@ def test_a_setting_that_no_code_reads_says_so() -> None:
         assert is_read or is_told, row.env
 
 
-@pytest.mark.parametrize("env", ["QUEEN_KV_READ_RATE", "QUEEN_KV_READ_BURST"])
-def test_the_rate_of_reads_waits_for_the_store_that_it_limits(env: str) -> None:
-    """No call of this release spends a read token (tenancy-auth.md 6: reads of timers cost none)."""
-    assert warnings(load({env: "7"}), {env: "7"}) == [f"{env}: accepted, without effect in this release"]
-
-
 @pytest.mark.parametrize("env", HOOKS_OF_LATER_RELEASES)
 def test_a_hook_that_would_do_nothing_stops_the_boot(env: str) -> None:
     """A fault that is not injected would prove nothing."""

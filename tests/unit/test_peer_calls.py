@@ -42,7 +42,7 @@ CALLS: dict[type, st.SearchStrategy[PeerCall]] = {
     AskRead: st.builds(AskRead, NUMBERS),
     NotTaken: st.builds(NotTaken, IDS),
     Nothing: st.builds(Nothing, IDS),
-    ReadAt: st.builds(ReadAt, NUMBERS, NUMBERS),
+    ReadAt: st.builds(ReadAt, NUMBERS, NUMBERS, NUMBERS),
     AskOperator: st.builds(AskOperator, NUMBERS, st.binary(max_size=99)),
     OperatorTold: st.builds(OperatorTold, NUMBERS, NUMBERS, st.binary(max_size=99)),
     Members: st.builds(Members, st.binary(max_size=99)),

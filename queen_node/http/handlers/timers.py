@@ -42,12 +42,12 @@ UNAVAILABLE = {
     "timeout": errors.TIMERS_TIMEOUT,
     "retry": errors.TIMERS_RETRY,
     "no_leader": errors.TIMERS_NO_LEADER,
-    "tenant_limit": errors.TIMERS_TENANT_LIMIT,
+    "tenant_limit": errors.FAMILY_TENANT_LIMIT,
 }
 # What the broker refuses at admission, in the words of this family.
 AT_ADMISSION = {
-    "overloaded": errors.TIMERS_OVERLOADED,
-    "storage_full": errors.TIMERS_STORAGE_FULL,
+    "overloaded": errors.FAMILY_OVERLOADED,
+    "storage_full": errors.FAMILY_STORAGE_FULL,
 }
 EMPTY = Response(200, b'{"results":[]}')
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from queen_node import commands
 from queen_node.broker import Lane
-from tests.unit.group.driver import SETTINGS, Driver, delivered, fire_of, messages, outcome
+from queen_node.commands import KvOp
+from tests.unit.group.driver import SECOND_US, SETTINGS, Driver, delivered, fire_of, messages, outcome
 
 
 def test_all_that_waits_becomes_one_entry() -> None:
@@ -283,3 +284,24 @@ def test_a_pop_that_left_before_its_chance_leaves_no_alarm_behind() -> None:
     assert delivered(waiting) == []
     driver.pass_time(1)
     assert driver.group.next_alarm(driver.now_s, driver.group.raft.clock.now_us()) is None
+
+
+def test_what_ended_is_swept_in_steps_by_whoever_leads() -> None:
+    """KV-23: once a second, so many rows a step; a backlog goes on at once, never two steps in flight."""
+    driver = Driver()
+    puts = [(KvOp.PUT, b"n", b"k%d" % number, b"1", 1, None, False) for number in range(7)]
+    driver.submit(commands.kv(driver.ids.uuid7(), puts))
+    driver.turn()
+    counters = driver.group.machine.store.counters()
+    assert driver.group.deadline_us is not None and driver.group.deadline_us % SECOND_US == 0
+    driver.pass_time((driver.group.deadline_us - driver.group.raft.clock.now_us()) / SECOND_US - 0.001)
+    assert counters.kv_rows == 7
+    driver.entries.clear()
+    driver.disk_works = False
+    driver.pass_time(0.001)
+    driver.pass_time(0.001)
+    assert driver.group.raft.unwritten_count == 1
+    driver.disk_works = True
+    driver.write_out()
+    assert driver.entries == [2, 2, 2], "two commands a step, three rows"
+    assert driver.group.machine.store.counters().kv_rows == 0 and driver.group.deadline_us is None

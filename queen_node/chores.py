@@ -1,0 +1,91 @@
+"""What a group proposes by itself: fire timers, forget message ids, sweep rows whose lifetime is over.
+
+When each is due is read from the state, so that a new leader goes on where the last one was; of each, one step at most
+is on its way at a time. What the steps do stands in the state's rooms.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from queen_node.state import kv, push, timers
+from queen_node.state.store import Store
+
+
+class Chores(NamedTuple):
+    """Which of them an entry holds."""
+
+    fires: bool = False
+    forgets: bool = False
+    sweeps: bool = False
+
+
+class _Flight(NamedTuple):
+    """An entry of ours in the log's unapplied tail."""
+
+    log_index: int
+    chores: Chores
+
+
+class ChoreList:
+    """When which is due.
+
+    firing: whether timers fire at all. sweep_every_us: what ends up to a whole multiple of it is swept together.
+    """
+
+    def __init__(self, *, firing: bool, sweep_every_us: int) -> None:
+        self._firing, self._sweep_every_us = firing, sweep_every_us
+        self._flights: deque[_Flight] = deque()
+        self._fire_wanted = False
+        # Read from the state after each entry: hints that spare a look; the commands look for themselves.
+        self._fire_at_us: int | None = None
+        self._forget_at_us: int | None = None
+        self._sweep_at_us: int | None = None
+
+    def look(self, store: Store) -> None:
+        """Read from the state when something is due next."""
+        self._fire_at_us = timers.next_deadline_us(store)
+        self._forget_at_us = push.next_ids_deadline_us(store)
+        end_us, every_us = kv.next_end_us(store), self._sweep_every_us
+        self._sweep_at_us = None if end_us is None else -(-end_us // every_us) * every_us
+
+    @property
+    def deadline_us(self) -> int | None:
+        """When the wheel must tell us, on the group clock; None: nothing is pending."""
+        fire_at_us = self._fire_at_us if self._firing else None
+        pending = [at_us for at_us in (fire_at_us, self._forget_at_us, self._sweep_at_us) if at_us is not None]
+        return min(pending, default=None)
+
+    def want_fire(self) -> None:
+        """The wheel says that a deadline may have passed, or an entry that fires did not get into the log."""
+        self._fire_wanted = True
+
+    def take_due(self, now_us: int) -> Chores:
+        """What the next entry has to hold."""
+        held = [flight.chores for flight in self._flights]
+        fires = self._fire_wanted and self._firing and not any(chores.fires for chores in held)
+        if fires:
+            self._fire_wanted = False
+        return Chores(
+            fires and _passed(self._fire_at_us, now_us),
+            _passed(self._forget_at_us, now_us) and not any(chores.forgets for chores in held),
+            _passed(self._sweep_at_us, now_us) and not any(chores.sweeps for chores in held))
+
+    def proposed(self, index: int, chores: Chores) -> None:
+        """An entry with these is in the log."""
+        self._flights.append(_Flight(index, chores))
+
+    def forget_flights(self) -> None:
+        """Another leader's entries may stand where ours would have: a fire among those would hold back all fires."""
+        self._flights.clear()
+
+    def applied(self, index: int) -> None:
+        """The entry at `index` was applied."""
+        while self._flights and self._flights[0].log_index <= index:
+            if self._flights.popleft().chores.fires:
+                self._fire_wanted = True  # carries on at once while more are due; asked of the calendar, not assumed
+
+
+def _passed(at_us: int | None, now_us: int) -> bool:
+    return at_us is not None and at_us <= now_us

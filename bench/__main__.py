@@ -16,6 +16,7 @@ import msgspec
 from rich.console import Console
 
 from bench import (
+    catch_up,
     cluster,
     failover,
     fire_latency,
@@ -41,6 +42,7 @@ SUBJECTS: dict[str, Callable[[Bench], Results]] = {
     "scale": scale.measure,
     "cluster": cluster.measure,
     "failover": failover.measure,
+    "catch_up": catch_up.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

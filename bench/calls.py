@@ -123,6 +123,16 @@ def push_call(queue: str, partition: str, numbers: Sequence[int]) -> bytes:
     return request("POST", "/api/v1/push", f'{{"items":[{rows}]}}'.encode())
 
 
+def bulk_body(queue: str, number: int, items: int, item_bytes: int) -> bytes:
+    """The body of the n-th push of `items` large messages, to one of the LANES partitions."""
+    rows = []
+    for item in range(items):
+        start = (number * items + item) * 4099 % (len(_FILLING) - item_bytes)
+        text = _FILLING[start : start + item_bytes - 2]
+        rows.append(f'{{"queue":"{queue}","partition":"{lane_name(number)}","payload":"{text}"}}')
+    return f'{{"items":[{",".join(rows)}]}}'.encode()
+
+
 def pop_call(
     queue: str, *, batch: int, partition: str | None = None, partitions: int = 1, wait_ms: int = 0, keep: bool = True
 ) -> bytes:

@@ -119,9 +119,9 @@ class Node(Server):
         self.data = folder / "data"
         super().__init__([sys.executable, "-P", "-m", "queen_node"], port, folder / "node.log", environment)
 
-    def wait_until_healthy(self) -> Self:
-        """Raises ServerFailed when it ends, or is not healthy within START_S_MAX."""
-        deadline = time.monotonic() + START_S_MAX
+    def wait_until_healthy(self, seconds_max: float = START_S_MAX) -> Self:
+        """Raises ServerFailed when it ends, or is not healthy within `seconds_max`."""
+        deadline = time.monotonic() + seconds_max
         while time.monotonic() < deadline:
             self.must_live()
             try:
@@ -131,7 +131,7 @@ class Node(Server):
             except (OSError, BadAnswer):
                 pass  # not listening yet, or not serving
             time.sleep(LOOK_EVERY_S)
-        raise ServerFailed(f"not healthy within {START_S_MAX:.0f} s")
+        raise ServerFailed(f"not healthy within {seconds_max:.0f} s")
 
     def leads(self) -> bool:
         """Whether it says that it leads the one tenant's group. Raises OSError and BadAnswer."""

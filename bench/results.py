@@ -46,6 +46,8 @@ GOALS = {
     "failover": Goal("kill -9 of the leader to the next write, median", "s", 2.5),
     "failover max": Goal("the same, the longest", "s", 4.0),
     "hand-over max": Goal("SIGTERM of the leader, the slowest write meanwhile", "s", 1.0),
+    "catch-up": Goal("a node 1 GiB behind, from its start until it serves", "s", 300.0),
+    "catch-up p99": Goal("a write beside it, p99, to that of quiet", "times", 3.0),
     "idle": Goal("an idle node, 1,000,000 pending", "% of a core", 1.0),
 }
 

@@ -16,13 +16,25 @@ from queen_node.crash_points import Reached
 from queen_node.debt import Debt
 from queen_node.disk_gate import OPEN, DiskGate, DiskReports, Fullest, Gates, Step, give_ballast, lay_ballast
 from queen_node.scrub import Scrub
+from queen_node.state.incarnations import Incarnations
 from queen_node.state.rocks import RocksEngine
+from raft.wal import Wal
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 UNFLUSHED_MAX_S = 60.0  # M-2: not on a short beat, or a quiet node writes tens of thousands of tiny files a day
 LOOK_EVERY_S = 1.0  # at the store's own backlog, while there are writes
 DISK_LOOK_EVERY_S = 2.0  # a full write of 100 MB a second is 200 MB between two looks
+
+
+def release_log(wal: Wal, incarnations: Incarnations, life: int, through_index: int) -> None:
+    """The store holds a group's entries up to there, durably: the log needs them no longer.
+
+    Not while the log has not been told of a snapshot that the state was flipped to: writes from before it may still
+    wait for a slow disk, and they continue a log that holds what they follow. The record that tells it frees the rest.
+    """
+    if incarnations.flipped(life) is None:
+        wal.release(life, through_index)
 
 
 class Keeper:

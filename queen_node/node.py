@@ -37,7 +37,7 @@ from queen_node.http.handlers.membership import MembershipHandlers
 from queen_node.http.handlers.operations import Health
 from queen_node.http.routes import Handler
 from queen_node.http.server import Server, bind, limits_from, take_descriptors, unbound
-from queen_node.keeper import Keeper
+from queen_node.keeper import Keeper, release_log
 from queen_node.layout import CannotStart, Layout, write_layout
 from queen_node.membership import MembershipDesk
 from queen_node.membership_view import MembershipView
@@ -385,7 +385,7 @@ class Node:
 
     def _release(self, life: int, through_index: int) -> None:
         self._reached("wal.before_release")
-        self._log_writer.wal.release(life, through_index)
+        release_log(self._log_writer.wal, self._opened.incarnations, life, through_index)
 
     def _applied(self) -> dict[int, int]:
         return {life: actor.group.machine.applied_index for life, actor in self.host.groups.items()}

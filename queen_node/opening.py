@@ -27,7 +27,7 @@ from raft.messages import Entry, HardState
 from raft.quorum import Configuration
 from raft.settings import Settings as RaftSettings
 from raft.snapshot_start import log_was_told, start_behind_flip
-from raft.wal import Damaged, Recovered, Wal
+from raft.wal import Damaged, Recovered, RecoveredGroup, Wal
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -139,12 +139,7 @@ def open_group(
         log_tail, hard_state = Log.restore((meta.applied_index, meta.applied_term), tail), group.hard_state
     else:
         log_tail, hard_state = Log(), HardState()
-    if group is not None:
-        estimate = estimate_after_restart(group.clock_us, group.clock_offset_us, group.reading, read_clocks(source))
-        clock = GroupClock(source, estimate, meta.stamp_us)
-    else:
-        clock = GroupClock.first_ever(source) if founding is None else GroupClock.born(source, founding.created_at_us)
-    clock.see_stamp(meta.stamp_us)
+    clock = open_clock(source, group, meta.stamp_us, founding)
     configured = meta.configuration or (founding.configuration if founding is not None else b"")
     founding_configuration = founding_members(opened.layout, opened.listed)
     core = Core(
@@ -154,6 +149,27 @@ def open_group(
         random=random.Random())
     return RaftGroup(
         life=life, core=core, clock=clock, stamp_of=commands.stamp_of, offset=(meta.offset_term, meta.offset_us))
+
+
+def open_clock(
+    source: TimeSource, group: RecoveredGroup | None, stamp_us: int, founding: TenantRow | None,
+    kind: type[GroupClock] = GroupClock,
+) -> GroupClock:
+    """A group's clock as log and state have it. stamp_us: of the last entry applied; founding: as in `open_group`.
+
+    A log may know of a group no more than a term and a vote: nobody led it yet, and what its members think the time is
+    was too weak to be recorded. Then it begins as a new one does, else its first leader's clock would begin at zero,
+    and the next one's years later: with everything due that was to wait.
+    """
+    if group is None or not (group.clock_us or group.last_index):
+        clock = kind.first_ever(source) if founding is None else kind.born(source, founding.created_at_us)
+    else:
+        estimate = estimate_after_restart(group.clock_us, group.clock_offset_us, group.reading, read_clocks(source))
+        clock = kind(source, estimate, stamp_us)
+    if founding is not None:
+        clock.see_stamp(founding.created_at_us)
+    clock.see_stamp(stamp_us)
+    return clock
 
 
 def founding_members(layout: Layout, listed: tuple[int, ...]) -> Configuration:

@@ -17,7 +17,7 @@ from queen_node.state.store import Meta, Store
 from raft.clock import Estimate, GroupClock, TimeSource
 from raft.group import Pumped, RaftGroup
 from raft.messages import HardState
-from tests.simulation.process import Parts
+from tests.simulation.parts import Parts
 from tests.unit.raft import mutants
 
 

@@ -3,6 +3,7 @@
     ./scripts/simulate --seeds 10000            seeds 1 to 10,000
     ./scripts/simulate --minutes 30             as many as fit, from a first seed that the clock gives
     ./scripts/simulate --seed 4711              one, with its report
+    ./scripts/simulate --figures                how fast it is
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from itertools import count, islice
 from multiprocessing import Pool
 from typing import Final
 
+from tests.simulation import figures
 from tests.simulation.marks import MARKS
 from tests.simulation.run import Outcomes, run_seed
 
@@ -114,14 +116,19 @@ def read_arguments(given: Sequence[str]) -> argparse.Namespace:
     how_many.add_argument("--seeds", type=int, help=f"how many seeds ({SEEDS_DEFAULT})")
     how_many.add_argument("--minutes", type=float, help="as many seeds as fit into so long")
     how_many.add_argument("--seed", type=int, help="this one alone")
+    how_many.add_argument("--figures", action="store_true", help="how fast it is without faults, on one core")
     parser.add_argument("--first", type=int, help="the first of the seeds")
-    parser.add_argument("--length", type=float, help="virtual seconds of faults in each run (drawn, 2 to 7)")
+    parser.add_argument("--length", type=float, help="virtual seconds of faults in each run (drawn, 1.5 to 5)")
     return parser.parse_args(given)
 
 
 def main() -> int:
     """Read the command line and run."""
     arguments = read_arguments(sys.argv[1:])
+    if arguments.figures:
+        for line in figures.lines():
+            print(line, flush=True)
+        return 0
     return run_many(arguments) if arguments.seed is None else run_single(arguments.seed, arguments.length)
 
 

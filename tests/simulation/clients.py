@@ -124,10 +124,11 @@ def _read(start_us: int, end_us: int, result: Result, slot: CallSlot | None) -> 
 
 
 class Ground:
-    """What the clients of a run share."""
+    """What the clients of one tenant share. is_open: its queues were configured, so its clients may begin."""
 
-    def __init__(self, world: World, shape: Shape) -> None:
-        self.world, self.shape = world, shape
+    def __init__(self, world: World, shape: Shape, tenant: bytes) -> None:
+        self.world, self.shape, self.tenant = world, shape, tenant
+        self.is_open = False
         self.history = History(drift_ppm=DRIFT_PPM_MAX)
         self.stopping = False
         self.versions = self.keys = 0
@@ -152,6 +153,8 @@ class Client:
         steps = [step for _, step in self._steps]
         weights = [weight for weight, _ in self._steps]
         think_us = self.ground.shape.think_us
+        while not self.ground.is_open and not self.ground.stopping:
+            yield KNOCK_US
         while not self.ground.stopping:
             yield self._dice.randint(0, 2 * think_us)
             yield from self._dice.choices(steps, weights)[0]()
@@ -185,7 +188,7 @@ class Client:
             ]
             command = commands.timers(process.ids.request_id(), operations, firing=True)
             places = tuple(place(operation[1], operation[8]) for operation in operations if operation[3] <= 0)
-            process.submit(command, slot, places=places, timeout_us=NODE_TIMEOUT_US)
+            self._submit(process, slot, command, places=places)
 
         answer = yield from self.call(send)
         results = answer.body["results"] if answer.outcome is Outcome.OK else [{}] * len(wanted)
@@ -203,7 +206,7 @@ class Client:
         def send(process: Process, slot: CallSlot) -> None:
             operation = (TimerOp.CANCEL, TIMER_QUEUE.encode(), key.encode(), None)
             command = commands.timers(process.ids.request_id(), [operation], firing=True, one=True)
-            process.submit(command, slot, timeout_us=NODE_TIMEOUT_US)
+            self._submit(process, slot, command)
 
         answer = yield from self.call(send)
         body = answer.body or {}
@@ -216,7 +219,7 @@ class Client:
         key = self._recent_key()
         query = queries.query(Query.TIMER_PEEK, TIMER_QUEUE.encode(), key.encode())
         answer = yield from self.call(
-            lambda process, slot: process.read(query, slot, timeout_us=NODE_TIMEOUT_US))
+            lambda process, slot: process.read(self.ground.tenant, query, slot, timeout_us=NODE_TIMEOUT_US))
         body = answer.body or {}
         self.ground.history.calls.append(Peek(
             client=self.number, **answer.times(), queue=TIMER_QUEUE, key=key, found=bool(body.get("found")),
@@ -245,7 +248,7 @@ class Client:
             ]
             command = commands.push(process.ids.request_id(), items)
             places = tuple(place(item[0], item[1]) for item in items)
-            process.submit(command, slot, lane=Lane.PUSHES, places=places, timeout_us=NODE_TIMEOUT_US)
+            self._submit(process, slot, command, lane=Lane.PUSHES, places=places)
 
         answer = yield from self.call(send)
         results = answer.body if answer.outcome is Outcome.OK else [{}] * len(wanted)
@@ -274,7 +277,7 @@ class Client:
     ) -> Generator[int | Wish, Answer | None, Pop]:
         """One pop, written down."""
         answer = yield from self.call(lambda process, slot: process.pop(
-            slot, queue=queue.encode(), group=group.encode(), batch=batch, partitions=partitions,
+            self.ground.tenant, slot, queue=queue.encode(), group=group.encode(), batch=batch, partitions=partitions,
             lease_ms=lease_s * 1000, wait_us=wait_us, commit_on_delivery=commit_on_delivery))
         body = answer.body or {}
         pop = Pop(
@@ -291,8 +294,8 @@ class Client:
             (message.txn.encode(), int(message.partition_id), AckStatus[status.upper()], lease_id, None)
             for message, status in wanted
         ]
-        answer = yield from self.call(lambda process, slot: process.submit(
-            commands.ack(process.ids.request_id(), pop.group.encode(), items), slot, timeout_us=NODE_TIMEOUT_US))
+        answer = yield from self.call(lambda process, slot: self._submit(
+            process, slot, commands.ack(process.ids.request_id(), pop.group.encode(), items)))
         verdicts = answer.body if answer.outcome is Outcome.OK else [{}] * len(wanted)
         self.ground.history.calls.append(Ack(
             client=self.number, **answer.times(), group=pop.group, lease_id=pop.lease_id,
@@ -304,10 +307,16 @@ class Client:
     def _extend(self, pop: Pop) -> Script:
         """Keep a lease a second longer. No checker reads it: an extension only makes what they know too short."""
         lease_id = bytes.fromhex(pop.lease_id.replace("-", ""))
-        yield from self.call(lambda process, slot: process.submit(
-            commands.extend(process.ids.request_id(), lease_id, 1), slot, timeout_us=NODE_TIMEOUT_US))
+        yield from self.call(lambda process, slot: self._submit(
+            process, slot, commands.extend(process.ids.request_id(), lease_id, 1)))
 
     # --- ground
+
+    def _submit(
+        self, process: Process, slot: CallSlot, command: bytes, *, lane: Lane = Lane.DRAINING,
+        places: tuple[bytes, ...] = (),
+    ) -> None:
+        process.submit(self.ground.tenant, command, slot, lane=lane, places=places, timeout_us=NODE_TIMEOUT_US)
 
     def call(self, send: Callable[[Process, CallSlot], None]) -> Generator[int | Wish, Answer | None, Answer]:
         """One call, to the node that served the last one; after a refusal the next goes elsewhere."""

@@ -8,19 +8,20 @@ from typing import Any, Final
 
 import msgspec
 
+from queen_node.opening import CELL_LIFE
 from raft.core import Role
 from raft.wal import Damaged
+from tests.simulation.driver import GroupDriver
 from tests.simulation.hardware import Hardware
 from tests.simulation.network import Network
-from tests.simulation.process import Called, NodeFrame, Parts, Process
-from tests.simulation.rules import Rules
+from tests.simulation.parts import Parts
+from tests.simulation.process import Process, Said
+from tests.simulation.rules import AllRules
 from tests.simulation.shape import Shape
 from tests.simulation.slots import CallSlot, Result, numbers
-from tests.simulation.transfers import SnapshotWord
 from tests.simulation.world import Broken, World
 
 CLIENT_WIRE_US: Final = (50, 500)
-NOT_RAFTS: Final = frozenset((NodeFrame, Called, SnapshotWord))  # what nodes say beside Raft's messages
 
 
 class Node:
@@ -43,10 +44,7 @@ class Node:
         process = self.process
         if process is None or not process.alive:
             return f"{self.node_id} {self.why_down}"
-        core = process.core
-        state = "stopped by its disk, " if process.stopped else ""
-        return (f"{self.node_id} {state}{core.role.value} term {core.term} last {core.log.last_index} "
-                f"commit {core.commit_index} applied {core.applied_index}")
+        return f"{self.node_id} {'stopped by its disk, ' if process.stopped else ''}{process}"
 
 
 class Cluster:
@@ -54,7 +52,7 @@ class Cluster:
 
     def __init__(self, world: World, shape: Shape, parts: Parts) -> None:
         self.world, self.shape, self._parts = world, shape, parts
-        self.rules = Rules(world)
+        self.rules = AllRules(world)
         self.network = Network(world, shape.node_ids, shape.wire_us)
         self._dice = world.dice("clients' network")
         self._next_slot = numbers()
@@ -111,7 +109,10 @@ class Cluster:
         process = self.nodes[node_id].live
         if process is None:
             return
-        self.world.trace(repr(message).encode() if type(message) in NOT_RAFTS else self._encode(message))
+        if type(message) is Said:
+            self.world.trace(b"%d " % message.life + self._encode(message.said))
+        else:
+            self.world.trace(repr(message).encode())
         process.run(process.hear, message)
 
     def call(
@@ -138,18 +139,29 @@ class Cluster:
 
     # --- views
 
-    @property
-    def leader(self) -> Process | None:
-        """The leader of the highest term that serves."""
+    def leader_of(self, life: int) -> GroupDriver | None:
+        """Who leads a group in its highest term, and serves."""
         live = [process for node in self.nodes.values() if (process := node.live) is not None]
-        leading = [process for process in live if process.core.role is Role.LEADER and process.raft.may_propose]
-        return max(leading, key=lambda process: process.core.term, default=None)
+        members = [process.groups[life] for process in live if life in process.groups]
+        leading = [driver for driver in members if driver.core.role is Role.LEADER and driver.raft.may_propose]
+        return max(leading, key=lambda driver: driver.core.term, default=None)
+
+    @property
+    def lives(self) -> list[int]:
+        """Of all groups that there are."""
+        return [CELL_LIFE, *self.rules.lives.values()]
 
     def agree(self) -> bool:
-        """Whether all nodes that work are one: same applied index and digest, nothing on its way."""
+        """Whether all nodes that work are one: the same groups, each with the same applied index and digest, and so
+        nothing on its way."""
         live = [node.live for node in self.nodes.values() if not node.refuses_to_start]
-        states = {
-            None if process is None else (process.machine.applied_index, process.machine.store.meta.digest)
-            for process in live
-        }
-        return len(states) == 1 and None not in states
+        states = [None if process is None else _states(process) for process in live]
+        return None not in states and all(state == states[0] for state in states)
+
+
+def _states(process: Process) -> dict[int, tuple[int, bytes]]:
+    """By life the applied index and the digest of the state."""
+    return {
+        life: (driver.machine.applied_index, driver.machine.store.meta.digest)
+        for life, driver in process.groups.items()
+    }

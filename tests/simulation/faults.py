@@ -9,8 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from queen_node.events import TransferLeadership
 from queen_node.snapshots import Stage
 from tests.simulation.cluster import Cluster
+from tests.simulation.driver import GroupDriver
 from tests.simulation.process import Process
 from tests.simulation.world import MS, SECOND, World
 
@@ -72,7 +74,7 @@ class Faults:
 
     def _victim(self) -> int:
         """The leader more often than its share: it has the most to lose."""
-        leader = self._cluster.leader
+        leader = self._leader()
         if leader is not None and self._dice.random() < 0.4:
             return leader.node_id
         return self._dice.choice(self._cluster.shape.node_ids)
@@ -134,11 +136,16 @@ class Faults:
             self._later(process.go_on)
 
     def _transfer(self) -> None:
-        leader = self._cluster.leader
+        leader = self._leader()
         if leader is not None:
             target = self._dice.choice([peer for peer in self._cluster.shape.node_ids if peer != leader.node_id])
-            self._world.fault("hand-over", f"node {leader.node_id} told to hand over to {target}")
-            leader.run(leader.transfer_to, target)
+            self._world.fault("hand-over", f"node {leader.node_id} told to hand group {leader.life} to {target}")
+            leader.process.run(leader.inbox.put, TransferLeadership(target))
+            self._world.reached("leadership handed over by wish")
+
+    def _leader(self) -> GroupDriver | None:
+        """Of any group."""
+        return self._cluster.leader_of(self._dice.choice(self._cluster.lives))
 
     def _live(self, node_id: int) -> Process | None:
         return self._cluster.nodes[node_id].live

@@ -30,6 +30,7 @@ MARKS: Final = frozenset({
     "pop withdrawn",
     "refused to start on damage",
     "segment begun or removed",
+    "a group began at a tenant's first write",
     "stopped by its disk",
     "store fell behind its log",
     "timer met a message with its id",

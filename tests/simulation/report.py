@@ -19,6 +19,8 @@ def report(world: World, cluster: Cluster, error: Broken | InvariantBroken, *, l
     promise, seen = (error.promise, error.seen) if isinstance(error, Broken) else ("an invariant", str(error))
     place = f"seed {world.seed}, commit {_commit()}, at {clock_text(world.now_us)}, step {world.events}"
     faults = [f"{clock_text(at_us)} {what}" for at_us, what in world.journal[-FAULTS_SHOWN_MAX:]]
+    if world.driving is not None:
+        seen = f"node {world.driving[0]}, group {world.driving[1]}: {seen}"
     return "\n".join((
         f"BROKEN   {promise}   {place}",
         f"SEEN     {seen}",

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
 from queen_node import commands, queries
 from queen_node.queries import Query
+from queen_node.tenants import DEFAULT_TENANT, TENANT_BYTES
 from raft.invariants import InvariantBroken
 from tests.checkers import verdict
 from tests.checkers.history import Outcome
@@ -26,7 +28,7 @@ from tests.simulation.clients import (
 )  # fmt: skip
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import Faults
-from tests.simulation.process import Parts
+from tests.simulation.parts import Parts
 from tests.simulation.report import report
 from tests.simulation.shape import Shape, draw_shape
 from tests.simulation.world import MS, SECOND, Broken, World
@@ -35,7 +37,7 @@ HEALED_WITHIN_US: Final = 10 * SECOND  # G-D6
 AGREED_WITHIN_US: Final = 5 * SECOND
 FINAL_PHASE_US: Final = 60 * SECOND
 LATE_US: Final = 5 * SECOND  # G-M4
-LOOK_EVERY_US: Final = 200 * MS
+LOOK_EVERY_US: Final = 300 * MS
 DRAIN_LEASE_S: Final = 5
 EMPTY_POPS: Final = 3
 LIST_LIMIT: Final = 1000
@@ -63,66 +65,94 @@ class Outcomes:
 class Simulation:
     """The world of one seed."""
 
-    def __init__(self, seed: int, parts: Parts | None = None, *, length_s: float | None = None) -> None:
+    def __init__(
+        self, seed: int, parts: Parts | None = None, *, length_s: float | None = None, shape: Shape | None = None,
+    ) -> None:
+        """shape: in place of one that the seed draws."""
         self.world = World(seed)
-        self.shape: Shape = draw_shape(
+        self.shape = shape or draw_shape(
             self.world.dice("shape"), self.world.dice("snapshots"), length_s=length_s)
         self.cluster = Cluster(self.world, self.shape, parts or Parts())
-        self.ground = Ground(self.world, self.shape)
+        self.grounds = [
+            Ground(self.world, self.shape, tenant_id(number)) for number in range(len(self.shape.tenants_begin_us))]
+        self._openers = [
+            Client(ground, 1000 + number, self.world.dice(f"first client {number}"))
+            for number, ground in enumerate(self.grounds)]
         self._faults = Faults(self.world, self.cluster, self.shape.trouble)
 
     def run(self) -> None:
         """Raises Broken, or InvariantBroken, for the first thing that is wrong."""
-        world, ground = self.world, self.ground
-        self._begin()
-        client_dice = world.dice("clients")
-        clients = [Client(ground, number, Random(client_dice.random())) for number in range(self.shape.clients)]
-        runners = [Runner(world, self.cluster, client.run()) for client in clients]
+        world = self.world
+        runners = self.begin()
         self._faults.start()
         world.run_until(world.now_us + self.shape.length_us)
-        ground.stopping = True
+        for ground in self.grounds:
+            ground.stopping = True
         self._faults.stop()
-        self._await("G-D6, service returns", self._probe(clients[0]), HEALED_WITHIN_US)
-        ground.history.outages.append((0, world.now_us * 1000))
+        self._await("G-D6, service returns", [self._probe(opener) for opener in self._openers], HEALED_WITHIN_US)
+        for ground in self.grounds:
+            ground.history.outages.append((0, world.now_us * 1000))
         if not world.run_until(world.now_us + FINAL_PHASE_US, lambda: all(runner.ended for runner in runners)):
             raise Broken("liveness", "a client is still waiting for its last call")
-        self._finish(clients[0])
+        self._finish()
 
-    def _begin(self) -> None:
-        """A first leader, and the two queues, with options under which nothing ends by itself."""
-        client = Client(self.ground, 1000, self.world.dice("first client"))
-        for queue in (TIMER_QUEUE, WORK_QUEUE):
-            self._await("a cluster without faults serves", self._configure(client, queue), HEALED_WITHIN_US)
-
-    def _finish(self, client: Client) -> None:
-        """Wait the timers out, drain, read every log, compare the nodes, judge what the clients saw."""
-        history = self.ground.history
-        self._await("G-M4, no timer stays", self._wait_for_timers(client), LATE_US + self.shape.delay_ms_max * MS)
-        for queue in (TIMER_QUEUE, WORK_QUEUE):
-            self._await("drained", self._drain(client, queue), FINAL_PHASE_US)
-        for queue in (TIMER_QUEUE, WORK_QUEUE):
-            self._await("read to the end", self._witness(queue), FINAL_PHASE_US)
-        history.drained = True
+    def begin(self) -> list[Runner]:
+        """The tenants come and their clients call; no faults yet."""
         world = self.world
+        scripts = [
+            self._open(opener, begin_us)
+            for opener, begin_us in zip(self._openers, self.shape.tenants_begin_us, strict=True)]
+        if self.shape.founded_in_peace:
+            self._await("a cluster without faults serves", [scripts.pop(0)], HEALED_WITHIN_US)
+        client_dice = world.dice("clients")
+        for number in range(self.shape.clients):
+            ground = self.grounds[number % len(self.grounds)]
+            scripts.append(Client(ground, number, Random(client_dice.random())).run())
+        return [Runner(world, self.cluster, script) for script in scripts]
+
+    @property
+    def calls(self) -> int:
+        """How many were made."""
+        return sum(len(ground.history.calls) for ground in self.grounds)
+
+    def _finish(self) -> None:
+        """Wait the timers out, drain, read every log, compare the nodes, judge what the clients of each tenant saw."""
+        world = self.world
+        self._await(
+            "G-M4, no timer stays", [self._wait_for_timers(opener) for opener in self._openers],
+            LATE_US + self.shape.delay_ms_max * MS)
+        everything = [(opener, queue) for opener in self._openers for queue in (TIMER_QUEUE, WORK_QUEUE)]
+        self._await("drained", [self._drain(opener, queue) for opener, queue in everything], FINAL_PHASE_US)
+        self._await(
+            "read to the end", [self._witness(opener.ground, queue) for opener, queue in everything], FINAL_PHASE_US)
         if not world.run_until(world.now_us + AGREED_WITHIN_US, self.cluster.agree):
             raise Broken("G-D7, all nodes agree in the end", "; ".join(map(str, self.cluster.nodes.values())))
-        violations = verdict.judge(history)
-        if violations:
-            calls = "\n         ".join(str(call) for call in violations[0].calls)
-            raise Broken(violations[0].promise, f"{violations[0].what}\n         {calls}")
+        for ground in self.grounds:
+            ground.history.drained = True
+            violations = verdict.judge(ground.history)
+            if violations:
+                calls = "\n         ".join(str(call) for call in violations[0].calls)
+                raise Broken(violations[0].promise, f"{violations[0].what}\n         {calls}")
 
-    def _await(self, what: str, script: Script, within_us: int) -> None:
-        runner = Runner(self.world, self.cluster, script)
-        if not self.world.run_until(self.world.now_us + within_us, lambda: runner.ended):
+    def _await(self, what: str, scripts: Sequence[Script], within_us: int) -> None:
+        runners = [Runner(self.world, self.cluster, script) for script in scripts]
+        if not self.world.run_until(self.world.now_us + within_us, lambda: all(runner.ended for runner in runners)):
             raise Broken(what, f"not within {within_us / SECOND:.0f} s")
 
     # --- scripts of the final phase
+
+    def _open(self, client: Client, begin_us: int) -> Script:
+        """A tenant comes: its two queues, with options under which nothing ends by itself."""
+        yield begin_us
+        for queue in (TIMER_QUEUE, WORK_QUEUE):
+            yield from self._configure(client, queue)
+        client.ground.is_open = True
 
     def _configure(self, client: Client, queue: str) -> Script:
         answer = None
         while answer is None or answer.outcome is not Outcome.OK:
             answer = yield from client.call(lambda process, slot: process.submit(
-                commands.configure(
+                client.ground.tenant, commands.configure(
                     process.ids.request_id(), queue.encode(), process.ids.uuid7(), (None, None), "merge", OPTIONS),
                 slot, timeout_us=NODE_TIMEOUT_US))
             yield LOOK_EVERY_US
@@ -135,7 +165,7 @@ class Simulation:
         query = queries.query(Query.TIMER_LIST, TIMER_QUEUE.encode(), b"", LIST_LIMIT)
         while True:
             answer = yield from client.call(
-                lambda process, slot: process.read(query, slot, timeout_us=NODE_TIMEOUT_US))
+                lambda process, slot: process.read(client.ground.tenant, query, slot, timeout_us=NODE_TIMEOUT_US))
             if answer.outcome is Outcome.OK and not answer.body["rows"]:
                 return
             yield LOOK_EVERY_US
@@ -154,16 +184,22 @@ class Simulation:
                     empty_since_us = self.world.now_us
                 yield LOOK_EVERY_US
 
-    def _witness(self, queue: str) -> Script:
+    def _witness(self, ground: Ground, queue: str) -> Script:
         """Read every message of every partition from offset 0 on, as a group that nobody else uses."""
-        client = Client(Ground(self.world, self.shape), 1001, self.world.dice(f"witness {queue}"))
+        apart = Ground(self.world, self.shape, ground.tenant)
+        client = Client(apart, 2000, self.world.dice(f"witness {queue} {ground.tenant.hex()}"))
         while True:
             pop = yield from client.pop(
                 queue, lease_s=30, batch=1000, partitions=64, wait_us=None, group=WITNESS, commit_on_delivery=True)
             if pop.outcome is Outcome.OK and not pop.messages:
                 return
-            self.ground.history.log += pop.messages
+            ground.history.log += pop.messages
             yield 0
+
+
+def tenant_id(number: int) -> bytes:
+    """The first is the one whose calls name none."""
+    return (int.from_bytes(DEFAULT_TENANT, "big") + number).to_bytes(TENANT_BYTES, "big")
 
 
 def run_seed(seed: int, parts: Parts | None = None, *, length_s: float | None = None) -> Outcomes:
@@ -176,7 +212,7 @@ def run_seed(seed: int, parts: Parts | None = None, *, length_s: float | None = 
         outcomes.promise = error.promise if isinstance(error, Broken) else "an invariant of the code"
         outcomes.broken = report(simulation.world, simulation.cluster, error, length_s=length_s)
     outcomes.digest, outcomes.events, outcomes.virtual_us = world.digest, world.events, world.now_us
-    outcomes.calls = len(simulation.ground.history.calls)
+    outcomes.calls = simulation.calls
     outcomes.faults, outcomes.marks = dict(world.faults), world.marks
     return outcomes
 

@@ -14,6 +14,7 @@ CLOCK_CENTRE_PPM = 60
 CLOCK_SPREAD_PPM = 240  # any two differ by less than the 500 ppm that the group clock allows for (M-21)
 DRIFT_PPM_MAX = CLOCK_CENTRE_PPM + CLOCK_SPREAD_PPM
 KEEP_IDS_S = 900
+TENANTS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class Shape:
     """Times in µs of virtual time, rates in calls a second.
 
     trouble: how often faults come, 1 being the usual. fsync_us, wire_us: the usual range of one. log_budget_bytes: of
-    log that a node keeps for members that lag; chunk_bytes: of a snapshot's.
+    log that a node keeps for members that lag; chunk_bytes: of a snapshot's. tenants_begin_us: when each tenant comes,
+    and with its first write its group; the first before there are faults.
     """
 
     node_ids: tuple[int, ...]
@@ -43,6 +45,8 @@ class Shape:
     drift_ppm: tuple[int, ...]
     log_budget_bytes: int
     chunk_bytes: int
+    tenants_begin_us: tuple[int, ...]
+    founded_in_peace: bool
 
 
 def draw_shape(dice: Random, more_dice: Random, *, length_s: float | None = None) -> Shape:
@@ -67,13 +71,17 @@ def draw_shape(dice: Random, more_dice: Random, *, length_s: float | None = None
     centre_ppm = dice.randint(-CLOCK_CENTRE_PPM, CLOCK_CENTRE_PPM)
     # Four disks, from fast to slow. A fire step is a commit: on slower ones the smallest would not keep up (G-M4).
     fsync_us = dice.choice(((50, 500), (500, 5 * MS), (4 * MS, 40 * MS), (15 * MS, 30 * MS)))
+    length_us = round((dice.uniform(1.5, 5.0) if length_s is None else length_s) * SECOND)
+    later_tenants = more_dice.choice((0, 1, TENANTS_MAX - 1))
     return Shape(
         node_ids=node_ids, raft=raft, group=group, tick_us=dice.choice((50, 100)) * MS,
         wheel_us=dice.choice((20, 50)) * MS, segment_bytes=dice.choice((4096, 16384, 65536)),
         flush_every_us=min(
             dice.choice((SECOND // 5, 2 * SECOND, 60 * SECOND)), more_dice.choice((SECOND // 5, 60 * SECOND))),
         fsync_us=fsync_us, wire_us=(100, dice.choice((300, 3 * MS, 20 * MS))),
-        length_us=round((dice.uniform(2.0, 7.0) if length_s is None else length_s) * SECOND),
+        length_us=length_us,
+        tenants_begin_us=(0, *(more_dice.randrange(length_us // 2) for _ in range(later_tenants))),
+        founded_in_peace=more_dice.random() < 0.8,
         clients=dice.choice((2, 4, 6)), think_us=dice.choice((30, 100, 200)) * MS,
         delay_ms_max=dice.choice((300, 1500)), lease_s_max=dice.choice((1, 2)), partitions=dice.choice((1, 3)),
         trouble=dice.choice((0.0, 0.5, 1.0, 1.0, 2.0)),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from queen_node.events import SnapshotEvent, SnapshotFlipped
-from queen_node.snapshots import Install, Snapshots, Stage, carry_out
+from queen_node.group import Group
+from queen_node.snapshots import Install, Snapshots, Stage
 from raft.snapshot_messages import Refusal, Refused, Wanted, decode
 from tests.simulation.hardware import Hardware
-from tests.simulation.rules import Rules
 from tests.simulation.world import MS, SECOND, World
 
 if TYPE_CHECKING:
@@ -19,9 +18,10 @@ STEP_US: Final = MS  # of work, a chunk or so
 
 
 class SnapshotWord(NamedTuple):
-    """What a node says to another about a snapshot of the group."""
+    """What a node says to another about a snapshot of a group."""
 
     sender: int
+    life: int
     data: bytes
 
 
@@ -30,40 +30,40 @@ class Transfers:
 
     def __init__(
         self, world: World, process: Process, new_snapshots: Callable[..., Snapshots], hardware: Hardware,
-        chunk_bytes: int, rules: Rules,
+        chunk_bytes: int,
     ) -> None:
-        self._world, self._process, self._hardware, self._rules = world, process, hardware, rules
-        self._life = process.raft.life
+        self._world, self._process, self._hardware = world, process, hardware
         dice = world.dice(f"transfers {process.node_id} {process.number}")
         self.room = new_snapshots(
-            hardware.engine, process.incarnations, groups=lambda life: process.group if life == self._life else None,
+            hardware.engine, process.incarnations, groups=self._group,
             new_id=lambda: dice.randbytes(16), now_s=process.now_s, chunk_bytes=chunk_bytes)
         self._works_at_us = 1 << 62
         self._flushing = False
 
     def start(self) -> None:
-        """The process begins: what an earlier life left is removed, what its log was told is noted."""
-        flipped = self._process.incarnations.flipped(self._life)
-        if flipped is not None and self._process.began_behind is None:
-            self.room.log_told(self._life, flipped[0])
+        """The process begins: what an earlier one left is removed."""
         if self._process.incarnations.leftovers():
             self._world.reached("leftovers of a snapshot found at a start")
         self._wake()
 
     def hear(self, word: SnapshotWord) -> None:
         """A word of another node."""
-        self.room.hear(word.sender, self._life, word.data, self._process.now_s)
+        self.room.hear(word.sender, word.life, word.data, self._process.now_s)
         self._wake()
 
-    def send_to(self, peer: int) -> None:
-        """A member needs a snapshot."""
-        self.room.send_to(self._life, peer, self._process.now_s)
+    def send_to(self, life: int, peer: int) -> None:
+        """A member of a group needs a snapshot."""
+        self.room.send_to(life, peer, self._process.now_s)
         self._wake()
 
-    def log_told(self, index: int) -> None:
-        """The log says on disk that it starts behind this entry."""
-        self.room.log_told(self._life, index)
+    def log_told(self, life: int, index: int) -> None:
+        """A group's log says on disk that it starts behind this entry."""
+        self.room.log_told(life, index)
         self._wake()
+
+    def _group(self, life: int) -> Group | None:
+        driver = self._process.groups.get(life)
+        return None if driver is None else driver.group
 
     def _wake(self, delay_us: int = 0) -> None:
         at_us = self._world.now_us + max(delay_us, STEP_US)
@@ -82,26 +82,18 @@ class Transfers:
 
     def _carry_out(self) -> None:
         room, process = self.room, self._process
-        for peer, _, data in room.outgoing:
+        for peer, life, data in room.outgoing:
             self._note(data)
-            process.tell_snapshot(peer, SnapshotWord(process.node_id, data))
+            process.tell_snapshot(peer, SnapshotWord(process.node_id, life, data))
         room.outgoing.clear()
         events, room.events = room.events, []
-        for _, event in events:
-            self._tell_group(event)
+        for life, event in events:
+            process.groups[life].inbox.put(event)
             self._wake()
         if room.wants_flush and not self._flushing:
             self._flushing = True
             process.later(self._hardware.fsync_us(), self._flushed, room.begin_flush())
         self._perhaps_crash()
-
-    def _tell_group(self, event: SnapshotEvent) -> None:
-        process = self._process
-        carry_out(process.group, event, self.room, process.now_s)
-        if isinstance(event, SnapshotFlipped):
-            self._world.reached("a snapshot was installed")
-            self._rules.restored(process)
-        process.turn()
 
     def _flushed(self, waited: list[tuple[Install, Stage]]) -> None:
         self._flushing = False
@@ -119,6 +111,6 @@ class Transfers:
 
     def _perhaps_crash(self) -> None:
         planned = self._hardware.in_install
-        if planned is not None and self.room.stage_of(self._life) is planned[0]:
+        if planned is not None and any(self.room.stage_of(life) is planned[0] for life in self._process.groups):
             self._hardware.in_install = None
             self._world.after(0, planned[1])

@@ -30,7 +30,8 @@ class Broken(AssertionError):
 
 class World:
     """now_us: virtual µs since the run began. faults: how many of each kind. marks: rare branches that were reached.
-    journal: (when, what) of the faults, for the report.
+    journal: (when, what) of the faults, for the report. driving: node and life of the group whose turn it is; None:
+    nobody's.
     """
 
     def __init__(self, seed: int) -> None:
@@ -40,6 +41,7 @@ class World:
         self.faults: Counter[str] = Counter()
         self.marks: set[str] = set()
         self.journal: list[tuple[int, str]] = []
+        self.driving: tuple[int, int] | None = None
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = count()
         self._trace = hashlib.blake2b(digest_size=16)

@@ -19,7 +19,7 @@ class PowerLost(Exception):
 class FakeFile:
     def __init__(self, content: bytes = b"") -> None:
         self.content = bytearray(content)
-        self.durable = bytes(content)
+        self.durable = bytearray(content)
         self.unsynced: set[int] = set()  # numbers of sectors
 
     def write(self, position: int, data: bytes) -> None:
@@ -34,7 +34,13 @@ class FakeFile:
         self.content += bytes(max(0, size_bytes - position))
 
     def sync(self) -> None:
-        self.durable = bytes(self.content)
+        """All that was written is durable. Copies what changed: a segment is a thousand times larger than a write."""
+        content, durable = self.content, self.durable
+        del durable[len(content) :]
+        durable += bytes(len(content) - len(durable))
+        for sector in self.unsynced:
+            begin = sector * SECTOR
+            durable[begin : begin + SECTOR] = content[begin : begin + SECTOR]
         self.unsynced.clear()
 
     def survivor(self, kept: Callable[[int], bytes | None]) -> FakeFile:
@@ -150,4 +156,5 @@ class FakeDisk:
     def flip(self, path: str, position: int, bit: int = 0) -> None:
         """Damage one bit, as a disk does: of what is synced too."""
         self.files[path].content[position] ^= 1 << bit
+        self.files[path].unsynced.add(position // SECTOR)
         self.files[path].sync()

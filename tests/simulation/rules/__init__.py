@@ -5,8 +5,10 @@ Histories of calls are judged at the end by `tests.checkers`, which judge real p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from queen_node.state.tenants import Tenant
 from raft.group import LogWrite
 from raft.messages import Entry, Message
 from tests.simulation.rules.agreement import Agreement
@@ -16,14 +18,42 @@ from tests.simulation.rules.disks import Disks
 from tests.simulation.rules.leadership import Leaders
 from tests.simulation.rules.log_matching import LogMatching
 from tests.simulation.rules.promises import PromisesKept
-from tests.simulation.world import World
+from tests.simulation.world import Broken, World
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Process
+    from tests.simulation.driver import GroupDriver
+
+
+class AllRules:
+    """Those of every group, by life. lives: which life a tenant's group has, as group 0 says."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rules: dict[int, Rules] = {}
+        self.lives: dict[bytes, int] = {}
+
+    def of(self, life: int) -> Rules:
+        """Those of one group."""
+        rules = self._rules.get(life)
+        if rules is None:
+            rules = self._rules[life] = Rules(self._world)
+        return rules
+
+    def appeared(self, appeared: Iterable[Tenant]) -> None:
+        """A node applied that these tenants have groups. A tenant has one, and a life is given once (M-70)."""
+        for tenant in appeared:
+            life = self.lives.setdefault(tenant.tenant, tenant.life)
+            if life != tenant.life or list(self.lives.values()).count(life) != 1:
+                raise Broken("M-70, one life a tenant", f"tenant {tenant.tenant.hex()}: {tenant.life}, of {self.lives}")
+
+    def committed_index(self, tenant: bytes) -> int:
+        """Highest index that any leader of the tenant's group committed."""
+        life = self.lives.get(tenant)
+        return 0 if life is None else self.of(life).committed.index
 
 
 class Rules:
-    """All of them. Each method raises Broken if what it is told breaks one."""
+    """All of one group. Each method raises Broken if what it is told breaks one."""
 
     def __init__(self, world: World) -> None:
         self.disks = Disks(world)
@@ -35,51 +65,46 @@ class Rules:
         self._promises = PromisesKept(self.disks)
         self._seen: dict[int, tuple[object, ...]] = {}
 
-    @property
-    def committed_index(self) -> int:
-        """Highest index that any leader committed."""
-        return self.committed.index
-
-    def booted(self, process: Process) -> None:
+    def booted(self, driver: GroupDriver) -> None:
         """A process has read its disk."""
-        self._seen.pop(process.node_id, None)
-        self.disks.booted(process)
-        self._leaders.booted(process)
+        self._seen.pop(driver.node_id, None)
+        self.disks.booted(driver)
+        self._leaders.booted(driver)
 
-    def looked(self, process: Process) -> None:
+    def looked(self, driver: GroupDriver) -> None:
         """A group was pumped. What did not change since was judged then; the clock goes on by itself."""
-        core = process.core
+        core = driver.core
         log = core.log
         seen = core.role, core.term, core.commit_index, log.last_index, log.last_term
-        if seen != self._seen.get(process.node_id):
-            self._seen[process.node_id] = seen
-            self._leaders.looked(process)
-            self.committed.looked(process)
-        self._clock.looked(process)
+        if seen != self._seen.get(driver.node_id):
+            self._seen[driver.node_id] = seen
+            self._leaders.looked(driver)
+            self.committed.looked(driver)
+        self._clock.looked(driver)
 
-    def submitted(self, process: Process, write: LogWrite) -> None:
+    def submitted(self, driver: GroupDriver, write: LogWrite) -> None:
         """A write was handed to the disk."""
         self._matching.submitted(write.group_write)
-        self.disks.submitted(process.node_id, write.group_write)
+        self.disks.submitted(driver.node_id, write.group_write)
 
-    def written(self, process: Process, write: LogWrite) -> None:
+    def written(self, driver: GroupDriver, write: LogWrite) -> None:
         """A write is on the disk."""
-        self.disks.written(process.node_id, write.group_write)
+        self.disks.written(driver.node_id, write.group_write)
 
-    def sends(self, process: Process, message: Message) -> None:
+    def sends(self, driver: GroupDriver, message: Message) -> None:
         """A message is about to leave."""
         self._promises.sends(message)
 
-    def applied(self, process: Process, entry: Entry, stamp_us: int) -> None:
+    def applied(self, driver: GroupDriver, entry: Entry, stamp_us: int) -> None:
         """An entry was applied."""
-        self._agreement.applied(process, entry)
+        self._agreement.applied(driver, entry)
         self._clock.applied(entry.index, stamp_us)
 
-    def restored(self, process: Process) -> None:
+    def restored(self, driver: GroupDriver) -> None:
         """A process's state is that of a snapshot, durably; its log may not know yet."""
-        self.disks.restored(process)
-        self._agreement.restored(process)
+        self.disks.restored(driver)
+        self._agreement.restored(driver)
 
-    def serves_read(self, process: Process, committed_before: int) -> None:
+    def serves_read(self, driver: GroupDriver, committed_before: int) -> None:
         """A read is about to be served from the process's state."""
-        self.committed.serves_read(process, committed_before)
+        self.committed.serves_read(driver, committed_before)

@@ -11,7 +11,7 @@ from tests.simulation.rules.disks import Disks
 from tests.simulation.world import Broken
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Process
+    from tests.simulation.driver import GroupDriver
 
 
 class Agreement:
@@ -21,15 +21,15 @@ class Agreement:
         self._disks = disks
         self._applied: dict[int, tuple[Entry, bytes]] = {}
 
-    def restored(self, process: Process) -> None:
+    def restored(self, driver: GroupDriver) -> None:
         """M-61, M-81: a snapshot is the state that others had at that entry."""
-        meta = process.machine.store.meta
+        meta = driver.machine.store.meta
         known = self._applied.get(meta.applied_index)
         if known is None or (known[0].term, known[1]) != (meta.applied_term, meta.digest):
-            raise Broken("G-D7, equal digests", f"node {process.node_id} installed another state {meta.applied_index}")
+            raise Broken("G-D7, equal digests", f"node {driver.node_id} installed another state {meta.applied_index}")
 
-    def applied(self, process: Process, entry: Entry) -> None:
-        node_id, digest = process.node_id, process.machine.store.meta.digest
+    def applied(self, driver: GroupDriver, entry: Entry) -> None:
+        node_id, digest = driver.node_id, driver.machine.store.meta.digest
         first_entry, first_digest = self._applied.setdefault(entry.index, (entry, digest))
         if first_entry != entry:
             raise Broken("state machine safety (Raft §5.4.3)", f"node {node_id} applies {entry}, others {first_entry}")

@@ -11,7 +11,7 @@ from tests.simulation.shape import DRIFT_PPM_MAX
 from tests.simulation.world import Broken, World
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Process
+    from tests.simulation.driver import GroupDriver
 
 ROUNDING_US = 2
 
@@ -24,9 +24,9 @@ class ClockRule:
         self._zero: tuple[int, int] | None = None
         self._stamps: dict[int, int] = {}
 
-    def looked(self, process: Process) -> None:
-        clock = process.raft.clock
-        if process.core.role is not Role.LEADER or clock.offset_us is None:
+    def looked(self, driver: GroupDriver) -> None:
+        clock = driver.raft.clock
+        if driver.core.role is not Role.LEADER or clock.offset_us is None:
             return
         now_us, clock_us = self._world.now_us, clock.now_us()
         if self._zero is None:
@@ -37,7 +37,7 @@ class ClockRule:
         if clock_us > allowed_us:
             raise Broken(
                 "M-23, the group clock is never ahead",
-                f"node {process.node_id}'s is {clock_us - allowed_us} µs ahead in term {process.core.term}")
+                f"node {driver.node_id}'s is {clock_us - allowed_us} µs ahead in term {driver.core.term}")
 
     def applied(self, index: int, stamp_us: int) -> None:
         """Indexes come in order at the node that is first; what others replay is equal (state machine safety)."""

@@ -9,7 +9,7 @@ from tests.simulation.rules.disks import Disks
 from tests.simulation.world import Broken
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Process
+    from tests.simulation.driver import GroupDriver
 
 
 class Committed:
@@ -23,8 +23,8 @@ class Committed:
     def index(self) -> int:
         return len(self.terms)
 
-    def looked(self, process: Process) -> None:
-        core = process.core
+    def looked(self, driver: GroupDriver) -> None:
+        core = driver.core
         index = core.commit_index
         if index <= self.index:
             if index and index >= core.log.first_index - 1 and core.log.term_at(index) != self.terms[index - 1][0]:
@@ -39,9 +39,9 @@ class Committed:
         if core.configuration.agreed(holds) != 1:
             raise Broken("CL-30, committed is on a majority's disks", f"entry {term}:{index} is on {holds}")
 
-    def serves_read(self, process: Process, committed_before: int) -> None:
-        applied_index = process.machine.applied_index
+    def serves_read(self, driver: GroupDriver, committed_before: int) -> None:
+        applied_index = driver.machine.applied_index
         if applied_index < committed_before:
             raise Broken(
                 "CL-42, a read sees what was committed before it",
-                f"node {process.node_id} reads at {applied_index}, {committed_before} was committed")
+                f"node {driver.node_id} reads at {applied_index}, {committed_before} was committed")

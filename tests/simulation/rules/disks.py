@@ -9,7 +9,7 @@ from raft.wal import GroupWrite
 from tests.simulation.world import Broken, World
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Process
+    from tests.simulation.driver import GroupDriver
 
 
 class _Disk:
@@ -85,18 +85,18 @@ class Disks:
             self._world.reached("entries on disk replaced")
         disk.take(write)
 
-    def restored(self, process: Process) -> None:
+    def restored(self, driver: GroupDriver) -> None:
         """The process's store holds, flushed, what a snapshot stands for."""
-        disk = self._of(process.node_id)
-        disk.restored_index = max(disk.restored_index, process.machine.applied_index)
+        disk = self._of(driver.node_id)
+        disk.restored_index = max(disk.restored_index, driver.machine.applied_index)
 
-    def booted(self, process: Process) -> None:
+    def booted(self, driver: GroupDriver) -> None:
         """A new process finds what the last one was told of, and after it the first few of what was under way."""
-        core, log, disk = process.core, process.core.log, self._of(process.node_id)
+        core, log, disk = driver.core, driver.core.log, self._of(driver.node_id)
         found = [log.term_at(index) for index in range(log.first_index, log.last_index + 1)]
         told = f"{disk.hard_state} and {len(disk.terms)} entries"
         under_way, disk.under_way = disk.under_way, []
-        behind = process.began_behind
+        behind = driver.began_behind
         while not (
             disk.is_found(log.first_index, found, core.term, core.voted_for) if behind is None
             else disk.is_left_by(behind, core.term, core.voted_for)
@@ -104,17 +104,17 @@ class Disks:
             if not under_way:
                 raise Broken(
                     "G-D1, what was written survives",
-                    f"node {process.node_id} wrote {told}, found term {core.term}, vote {core.voted_for}, "
+                    f"node {driver.node_id} wrote {told}, found term {core.term}, vote {core.voted_for}, "
                     f"{log.last_index} entries of terms {sorted(set(found))}")
             disk.take(under_way.pop(0))
             self._world.reached("a write nobody was told of survived")
         if behind is not None:
             disk.start_behind(behind[0])
-        elif disk.restored_index > process.machine.applied_index:
+        elif disk.restored_index > driver.machine.applied_index:
             raise Broken("CL-112, an installed snapshot survives",
-                         f"node {process.node_id} installed {disk.restored_index}, has {process.machine.applied_index}")
+                         f"node {driver.node_id} installed {disk.restored_index}, has {driver.machine.applied_index}")
         if core.applied_index > log.last_index:
-            raise Broken("M-3", f"node {process.node_id} holds state {core.applied_index}, log {log.last_index}")
+            raise Broken("M-3", f"node {driver.node_id} holds state {core.applied_index}, log {log.last_index}")
 
     def _of(self, node_id: int) -> _Disk:
         return self._disks.setdefault(node_id, _Disk())

@@ -9,7 +9,7 @@ from tests.simulation.rules.committed import Committed
 from tests.simulation.world import Broken
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Process
+    from tests.simulation.driver import GroupDriver
 
 
 class Leaders:
@@ -20,19 +20,19 @@ class Leaders:
         self._leaders: dict[int, int] = {}
         self._led_to: dict[int, tuple[int, int]] = {}
 
-    def booted(self, process: Process) -> None:
+    def booted(self, driver: GroupDriver) -> None:
         """What its disk did not hold of the log that it led is gone, and may be."""
-        self._led_to.pop(process.node_id, None)
+        self._led_to.pop(driver.node_id, None)
 
-    def looked(self, process: Process) -> None:
-        core = process.core
+    def looked(self, driver: GroupDriver) -> None:
+        core = driver.core
         if core.role is not Role.LEADER:
             self._led_to.pop(core.node_id, None)
             return
         leader = self._leaders.get(core.term)
         if leader is None:
             self._leaders[core.term] = core.node_id
-            self._complete(process)
+            self._complete(driver)
         elif leader != core.node_id:
             raise Broken("election safety (Raft §5.2)", f"nodes {leader} and {core.node_id} lead term {core.term}")
         log = core.log
@@ -41,9 +41,9 @@ class Leaders:
             raise Broken("leader append-only (Raft §5.3)", f"node {core.node_id} cut its log in term {core.term}")
         self._led_to[core.node_id] = log.last_index, log.last_term
 
-    def _complete(self, process: Process) -> None:
+    def _complete(self, driver: GroupDriver) -> None:
         """§5.4: it holds all that was committed in earlier terms."""
-        core, log = process.core, process.core.log
+        core, log = driver.core, driver.core.log
         for index in range(log.first_index, self._committed.index + 1):
             term, in_term = self._committed.terms[index - 1]
             if in_term < core.term and (index > log.last_index or log.term_at(index) != term):

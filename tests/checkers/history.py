@@ -130,6 +130,22 @@ class Ack(Call):
     items: tuple[AckItem, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kv(Call):
+    """One key/value call, on one key or on two.
+
+    kind: put, cas, claim, get, incr, write pair, read pair. wrote: the value that it would store, unique in the run;
+    expect: the version that it named. seen: value and version of each key as answered, (None, 0) for an absent one.
+    """
+
+    kind: str
+    keys: tuple[str, ...]
+    wrote: str | None = None
+    expect: int | None = None
+    applied: bool = False
+    seen: tuple[tuple[object, int], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """A promise broken, and the calls that show it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tests.checkers import delivery, leases, log, timer_books, timer_fires, timer_lives
+from tests.checkers import delivery, kv, leases, log, timer_books, timer_fires, timer_lives
 from tests.checkers.history import History, Violation, counts
 
 Checker = Callable[[History], list[Violation]]
@@ -32,6 +32,10 @@ CHECKERS: Sequence[Checker] = (
     timer_books.check_none_left,
     timer_books.check_not_late,
     timer_lives.check_lives,
+    kv.check_registers,
+    kv.check_no_value_from_nowhere,
+    kv.check_counters,
+    kv.check_pairs,
 )
 
 SHOWN_MAX = 5  # violations shown in full; the first one is what matters

@@ -11,8 +11,11 @@ import trio
 
 from tests.checkers.history import History
 from tests.faults import final_phase
+from tests.faults.kv_load import KvClient
 from tests.faults.load import Client, Shape, World, now_ns
 from tests.support.node_process import NodeProcess
+
+KV_CLIENTS = 2
 
 
 @dataclass(slots=True)
@@ -48,6 +51,8 @@ class Campaign:
             for number in range(self.shape.clients):
                 client = Client(self.world, number, Random(self.dice.random()))
                 nursery.start_soon(client.run)
+            for number in range(KV_CLIENTS):
+                nursery.start_soon(KvClient(self.world, number, Random(self.dice.random())).run)
             try:
                 yield
             finally:

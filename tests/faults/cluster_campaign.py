@@ -14,6 +14,7 @@ import trio
 from tests.cluster.relay import Front
 from tests.cluster.relay_process import RelayProcess, relay_process
 from tests.faults import final_phase
+from tests.faults.kv_load import KvClient
 from tests.faults.load import Client, Shape, World, now_ns
 from tests.support.cluster_process import IDS, ClusterProcess
 from tests.support.http_client import HttpClient, NotSent, Unanswered
@@ -25,6 +26,7 @@ SETTINGS = {
     "QUEEN_RAFT_SEGMENT_BYTES": str(4 * 1024 * 1024),
 }
 TENANTS = ("a", "b", "c")  # as many as nodes: each leads one group at first
+KV_CLIENTS = 2
 RECOVERY_S = 30.0  # guarantees.md, G-D6: a call that still fails so long after the last fault was healed
 PROBE_TIMEOUT_S = 5.0
 PROBE = {"items": [{"queue": "probe", "payload": 1}]}
@@ -65,6 +67,8 @@ class ClusterCampaign:
                 world.stopping = False
                 for number in range(world.shape.clients):
                     nursery.start_soon(Client(world, number, Random(self.dice.random())).run)
+                for number in range(KV_CLIENTS):
+                    nursery.start_soon(KvClient(world, number, Random(self.dice.random())).run)
             try:
                 yield
             finally:

@@ -14,6 +14,7 @@ import trio
 
 from tests.checkers import verdict
 from tests.checkers.history import Message, Outcome
+from tests.faults.kv_load import KvClient
 from tests.faults.load import TIMER_QUEUE, WORK_QUEUE, Client, World
 from tests.support.http_client import HttpClient
 
@@ -56,6 +57,8 @@ async def settle(world: World, again: str) -> None:
             for number, other in enumerate(others, 1):
                 assert _by_place(other) == _by_place(first), f"nodes disagree about {queue}: 0 and {number}"
             history.log += first
+        for number in range(len(world.ports)):
+            await KvClient(world, number, Random(0)).read_everything()
         history.drained = True
     if limit.cancelled_caught:
         pytest.fail(f"unknown: the final phase did not end\n{verdict.report(history, [], again=again)}")

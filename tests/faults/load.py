@@ -21,8 +21,10 @@ import trio
 from tests.checkers.history import (
     Ack,
     AckItem,
+    Call,
     Cancel,
     History,
+    Kv,
     Outcome,
     Peek,
     Pop,
@@ -45,9 +47,11 @@ def now_ns() -> int:
 
 def label(answer: Answer) -> tuple[Outcome, str]:
     """What an answer says about the call (guarantees.md 2), and why when it is not OK."""
-    if answer.status < 300:
-        return Outcome.OK, ""
     why = f"{answer.status} {answer.body[:120].decode(errors='replace')}"
+    if answer.status < 300:
+        body = _json_object(answer)
+        rolled_back = "reason" in body and False in (body.get("success"), body.get("ok"))  # TX-50, KV-33
+        return (Outcome.FAIL, why) if rolled_back else (Outcome.OK, "")
     if answer.status < 500 or answer.status == 507:
         return Outcome.FAIL, why
     words = {str(value) for value in _json_object(answer).values()}
@@ -92,10 +96,10 @@ class World:
         """That go with each call."""
         return {"x-queen-tenant": self.tenant} if self.tenant else {}
 
-    def note(self, call: Ack | Cancel | Peek | Pop | Push | Schedule) -> None:
-        """Write down a call that has ended."""
+    def note(self, call: Call) -> None:
+        """Write down a call that has ended. Key/value calls are not awaited: there are many, and they never wait."""
         self.history.calls.append(call)
-        self.answered += call.outcome is Outcome.OK
+        self.answered += call.outcome is Outcome.OK and not isinstance(call, Kv)
         if self._awaited is not None and self.answered >= self._awaited_count:
             self._awaited.set()
 
@@ -305,18 +309,25 @@ class Client:
     async def _call(
         self, method: str, target: str, body: Mapping[str, Any] | None = None
     ) -> tuple[int, Answer | None, Outcome, str]:
-        start_ns = now_ns()
-        try:
-            answer = await self._http.request(method, target, body, headers=self.world.headers)
-        except NotSent as error:
-            await trio.sleep(KNOCK_S)
-            return start_ns, None, Outcome.FAIL, str(error)
-        except Unanswered as error:
-            return start_ns, None, Outcome.INFO, str(error)
-        return start_ns, answer, *label(answer)
+        return await told(self._http, self.world, method, target, body)
 
     def _recent_key(self) -> str:
         return self._dice.choice(self.world.recent) if self.world.recent else self.world.new_key()
+
+
+async def told(
+    http: HttpClient, world: World, method: str, target: str, body: Mapping[str, Any] | None = None,
+) -> tuple[int, Answer | None, Outcome, str]:
+    """One call: when it left, its answer if there is one, what is known of it, and why."""
+    start_ns = now_ns()
+    try:
+        answer = await http.request(method, target, body, headers=world.headers)
+    except NotSent as error:
+        await trio.sleep(KNOCK_S)
+        return start_ns, None, Outcome.FAIL, str(error)
+    except Unanswered as error:
+        return start_ns, None, Outcome.INFO, str(error)
+    return start_ns, answer, *label(answer)
 
 
 def _json_object(answer: Answer) -> Mapping[str, Any]:

@@ -1,0 +1,138 @@
+"""Key/value calls: linearizability of each key, one winner a claim, counters, calls on two keys (W3, W3b, W3c, W4).
+
+A version names a state of its key, and later states have higher ones (KV-30). So nothing has to be searched: every
+call that showed a version is placed by it, and only three things can be wrong: one version with two values, an order
+that contradicts the clock of the observer, and a condition that held although another state lay in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from tests.checkers.history import History, Kv, Outcome, Violation
+
+ABSENT = 0  # the version of a key that was never written
+
+
+class Sighting(NamedTuple):
+    """A call that showed the state of a key: it was so at some moment between the call's start and its end."""
+
+    version: int
+    value: object
+    wrote: bool  # the call made this state
+    call: Kv
+
+
+def check_registers(history: History) -> list[Violation]:
+    """G-K1, G-K3: each key by itself."""
+    found: list[Violation] = []
+    for key, sightings in _by_key(history).items():
+        found += _one_value_a_version(key, sightings)
+        found += _against_the_clock(key, sightings)
+        found += _conditions(key, sightings)
+    return found
+
+
+def check_no_value_from_nowhere(history: History) -> list[Violation]:
+    """G-K1: a value that was seen was written by a call that may have applied."""
+    written = {
+        (key, call.wrote) for call in _calls(history) for key in call.keys
+        if call.wrote is not None and (call.outcome is Outcome.INFO or call.applied)}
+    return [
+        Violation("G-K1", f"{key} holds {sighting.value!r}, which nobody wrote", (sighting.call,))
+        for key, sightings in _by_key(history).items()
+        for sighting in sightings
+        if sighting.call.kind != "incr" and sighting.version != ABSENT and not isinstance(sighting.value, int)
+        and (key, sighting.value) not in written]
+
+
+def check_counters(history: History) -> list[Violation]:
+    """G-K4: every increment that was answered counts once, one whose outcome is unknown at most once."""
+    found: list[Violation] = []
+    counted: dict[str, list[Kv]] = {}
+    for call in _calls(history):
+        if call.kind == "incr" and call.outcome is not Outcome.FAIL:
+            counted.setdefault(call.keys[0], []).append(call)
+    shown = _by_key(history)
+    for key, calls in counted.items():
+        sure = sum(call.outcome is Outcome.OK for call in calls)
+        last = max(shown.get(key, ()), key=lambda sighting: sighting.version, default=None)
+        total = last.value if last is not None else 0
+        if not isinstance(total, int) or not sure <= total <= len(calls):
+            found.append(Violation("G-K4", f"{key} is {total} after {sure} increments and {len(calls) - sure} unknown"))
+    return found
+
+
+def check_pairs(history: History) -> list[Violation]:
+    """G-K2: what one call writes into two keys is seen whole or not at all, and in one order."""
+    found: list[Violation] = []
+    states: dict[tuple[int, int], Kv] = {}
+    for call in _calls(history):
+        if call.kind not in ("write pair", "read pair") or call.outcome is not Outcome.OK:
+            continue
+        (first, first_version), (second, second_version) = call.seen
+        if first != second:
+            found.append(Violation("G-K2", f"{call.keys} hold {first!r} and {second!r}", (call,)))
+        states[first_version, second_version] = call
+    ordered = sorted(states)
+    for before, after in pairwise(ordered):
+        if not (before[0] < after[0] and before[1] < after[1]):
+            calls = states[before], states[after]
+            found.append(Violation("G-K2", f"versions {before} and {after} of two keys cross", calls))
+    return found
+
+
+def _calls(history: History) -> Iterator[Kv]:
+    return (call for call in history.calls if isinstance(call, Kv))
+
+
+def _by_key(history: History) -> dict[str, list[Sighting]]:
+    found: dict[str, list[Sighting]] = {}
+    for call in _calls(history):
+        if call.outcome is Outcome.OK:
+            for key, (value, version) in zip(call.keys, call.seen, strict=True):
+                found.setdefault(key, []).append(Sighting(version, value, call.applied, call))
+    return found
+
+
+def _one_value_a_version(key: str, sightings: Iterable[Sighting]) -> Iterator[Violation]:
+    known: dict[int, Sighting] = {}
+    for sighting in sightings:
+        first = known.setdefault(sighting.version, sighting)
+        if first.value != sighting.value or (first is not sighting and first.wrote and sighting.wrote):
+            yield Violation(
+                "G-K1", f"version {sighting.version} of {key} is {first.value!r} and {sighting.value!r}",
+                (first.call, sighting.call))
+        if sighting.wrote and not first.wrote:
+            known[sighting.version] = sighting
+
+
+def _against_the_clock(key: str, sightings: Sequence[Sighting]) -> Iterator[Violation]:
+    """A call that began after another had ended shows no earlier state; a write makes a later one than any before."""
+    ended = sorted(sightings, key=lambda sighting: sighting.call.end_ns)
+    latest: Sighting | None = None
+    at = 0
+    for sighting in sorted(sightings, key=lambda each: each.call.start_ns):
+        while at < len(ended) and ended[at].call.end_ns < sighting.call.start_ns:
+            if latest is None or ended[at].version > latest.version:
+                latest = ended[at]
+            at += 1
+        if latest is not None and sighting.version < latest.version + sighting.wrote:
+            yield Violation(
+                "G-K1", f"{key} was at version {latest.version}, then at {sighting.version}",
+                (latest.call, sighting.call))
+
+
+def _conditions(key: str, sightings: Sequence[Sighting]) -> Iterator[Violation]:
+    """A write with `expect` follows the state that it names, with none in between."""
+    versions = sorted({sighting.version for sighting in sightings if sighting.version})
+    before = dict(zip(versions, [ABSENT, *versions], strict=False))
+    for sighting in sightings:
+        expect = sighting.call.expect
+        if sighting.wrote and expect is not None and before[sighting.version] > expect:
+            promise = "G-K3" if expect == ABSENT else "G-K1"
+            yield Violation(
+                promise, f"{key}: a write that expected version {expect} follows {before[sighting.version]}",
+                (sighting.call,))

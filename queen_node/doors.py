@@ -69,14 +69,13 @@ def build_handlers(
     timers = TimerHandlers(
         broker, ids, quotas, limits, firing=firing, timeout_ms=call_ms, on_rejected=metrics.count_rejected,
         rules=rules)
+    kv_limits = KvLimits(settings.kv_max_ops_per_call, settings.kv_max_keys_per_call, settings.kv_max_value_bytes)
     transactions = TransactionHandlers(
-        broker, ids, limits, firing=firing, timeout_ms=call_ms, rules=rules,
+        broker, ids, limits, kv_limits, firing=firing, timeout_ms=call_ms, rules=rules,
         subscription_mode=settings.subscription_mode,
         command_max_bytes=min(COMMAND_MAX_BYTES, settings.entry_max_bytes))
     kv = KvHandlers(
-        KvGate(broker, quotas, timeout_ms=call_ms), ids,
-        KvLimits(settings.kv_max_ops_per_call, settings.kv_max_keys_per_call, settings.kv_max_value_bytes),
-        command_max_bytes=settings.entry_max_bytes)
+        KvGate(broker, quotas, timeout_ms=call_ms), ids, kv_limits, command_max_bytes=settings.entry_max_bytes)
     pushes = PushHandlers(broker, ids, timeout_ms=push_ms)
     pops = PopHandlers(broker, ids, wait_default_ms=push_ms, subscription_mode=settings.subscription_mode)
     acks = AckHandlers(broker, ids, timeout_ms=call_ms)

@@ -187,6 +187,7 @@ TX_KEY_MISSING = _transaction("encryption_key_missing", ENCRYPTION_KEY_MISSING.t
 TX_BAD_REQUEST = _transaction("bad_request", "a field is missing or wrong")
 TX_TOO_LARGE = _transaction("too_large", "the transaction is too large")
 TX_REJECTED_ACK = _transaction("rejected_ack", "QTXN an ack was rejected")
+TX_KV_PRECONDITION = _transaction("kv_precondition", "QKV a required operation lost")
 TX_QUEUE_NOT_FOUND = _transaction("queue_not_found", "the queue of a position does not exist")
 TX_DUPLICATE = _transaction("duplicate", "QDUP a pushed message is stored already")
 
@@ -233,6 +234,8 @@ KV_BAD_EXPECT = _kv("kv_bad_expect", "expect must be a version, or 0 for a key t
 KV_BAD_DELTA = _kv("kv_bad_delta", "delta, min and max must be numbers, and min not above max")
 KV_UNKNOWN_OP = _kv("kv_unknown_op", "op must be get, getMany, getPrefix, put, putIfAbsent, delete, incr or check")
 KV_PREFIX_REQUIRED = _kv("kv_prefix_required", "prefix must be a non-empty text")
+KV_NO_PREFIX_HERE = _kv(
+    "kv_get_prefix_not_allowed_in_transaction", "getPrefix has no place in a transaction: name the keys in a getMany")
 KV_TOO_MANY_OPS = _kv("kv_too_many_ops", "too many operations in one call")
 KV_TOO_MANY_KEYS = _kv("kv_too_many_keys", "too many keys in one call")
 KV_DUPLICATE_KEY = _kv("kv_duplicate_key_in_call", "a key is written once in a call")

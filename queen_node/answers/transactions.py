@@ -7,9 +7,19 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from queen_node.answers.consume import ERROR_TEXTS
+from queen_node.answers.kv import KvElement, kv_element, lost_body
 from queen_node.answers.timers import timer_result
 from queen_node.commands import AckItem, PushItem
-from queen_node.errors import TX_BAD_REQUEST, TX_DUPLICATE, TX_KEY_MISSING, TX_QUEUE_NOT_FOUND, TX_REJECTED_ACK, Refused
+from queen_node.errors import (
+    KV_QUOTA,
+    TX_BAD_REQUEST,
+    TX_DUPLICATE,
+    TX_KEY_MISSING,
+    TX_KV_PRECONDITION,
+    TX_QUEUE_NOT_FOUND,
+    TX_REJECTED_ACK,
+    Refused,
+)
 from queen_node.ids import uuid_text
 from queen_node.state.transactions import Cause, Committed, RolledBack, TransactionAnswer
 from queen_node.state.verdicts import DLQ, NOOP, REDELIVERS
@@ -31,6 +41,9 @@ def render_committed(
     ack_results, push_results = _acks(committed, acks), _pushes(committed, pushes)
     for is_ack in layout:
         results.append({"index": len(results), **next(ack_results if is_ack else push_results)})
+    for op_index, element in enumerate(committed.elements):
+        results.append({**_set_fields(kv_element(op_index, element)), "index": len(results), "type": "kv",
+                        "opIndex": op_index})
     for op_index, result in enumerate(committed.timer_results):
         results.append({
             "index": len(results), "type": "timer", "opIndex": op_index,
@@ -38,6 +51,11 @@ def render_committed(
     for op_index in range(positions):
         results.append({"index": len(results), "type": "position", "opIndex": op_index, "success": True})
     return _encode({"transactionId": transaction_id, "success": True, "results": results})
+
+
+def _set_fields(element: KvElement) -> Result:
+    """The fields that the element of a kind of operation has."""
+    return {name: value for name, value in msgspec.structs.asdict(element).items() if value is not msgspec.UNSET}
 
 
 def _acks(committed: Committed, acks: Acks) -> Iterator[Result]:
@@ -73,6 +91,13 @@ def refusal_of(answer: RolledBack, acks: Acks, pushes: Sequence[PushItem]) -> tu
             "offset": answer.offset, "messageId": uuid_text(answer.message_id)}
     if answer.cause is Cause.KEY_MISSING:
         return Refused(TX_KEY_MISSING), {}
+    if answer.lost is not None:
+        lost = lost_body(answer.lost)
+        text = f"{TX_KV_PRECONDITION.text}: the key is not as it must be ({lost.kvReason}, version {lost.version})"
+        return Refused(TX_KV_PRECONDITION, text), {
+            "ok": False, "kvReason": lost.kvReason, "version": lost.version, "value": lost.value}
+    if answer.cause is Cause.KV_QUOTA:
+        return Refused(KV_QUOTA), {}
     if answer.cause is Cause.QUEUE_NOT_FOUND:
         return Refused(TX_QUEUE_NOT_FOUND), {}
     _group, (transaction_id, partition_id, *_) = acks[answer.index]

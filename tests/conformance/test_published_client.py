@@ -303,6 +303,28 @@ def test_a_transaction(run: Run, queue: str) -> None:
     run(scene)
 
 
+def test_a_transaction_with_state(run: Run, queue: str) -> None:
+    """put, incr, check and the gate `once`: a lost gate is returned and not raised (TX-50, TX-52)."""
+    async def scene(client: Any) -> None:
+        def step() -> Any:
+            transaction = client.transaction().once("done", queue, ttl_seconds=60)
+            transaction = transaction.kv.put("orders", queue, {"status": "paid"}, forever=True)
+            transaction = transaction.kv.incr("orders", f"{queue}/count", delta=1, forever=True)
+            return transaction.queue(queue).push({"data": "receipt"})
+
+        done = await step().commit()
+        assert [result["type"] for result in done["results"]] == ["push", "kv", "kv", "kv"]
+        assert done["results"][3]["value"] == 1
+        lost = await step().commit()
+        assert (bool(lost), lost["reason"], lost["failedIndex"], lost["kvReason"]) == (
+            False, "kv_precondition", 1, "exists")
+        read = await client.transaction().kv.get_many("orders", [queue, f"{queue}/count"]).commit()
+        assert [row["value"] for row in read["results"][0]["rows"]] == [{"status": "paid"}, 1]
+        assert [message["data"] for message in await client.queue(queue).batch(10).pop()] == ["receipt"]
+
+    run(scene)
+
+
 def test_transactions_that_are_refused(run: Run, queue: str) -> None:
     """A stored id raises; `ack(message, False)` fails the message; one without its group is refused (2.2, TX-35)."""
     async def scene(client: Any) -> None:

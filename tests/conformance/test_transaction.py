@@ -114,6 +114,32 @@ async def test_a_pop_that_waits_is_served_by_a_transaction(calls: Calls) -> None
     assert (await calls.peek("later"))["found"]
 
 
+async def test_state_moves_with_the_step(calls: Calls) -> None:
+    """TX-21, TX-23, TX-52, TM-61: a key, its timer and the input in one step; the gate stops it the second time."""
+    await calls.push_texts("a", "b")
+    (a, b) = await calls.pop()
+    key = {"ns": "orders", "key": calls.queue}
+    first, read = await committed(calls, kv=[
+        {"op": "put", **key, "value": {"status": "held"}, "forever": True}, {"op": "get", **key}])
+    assert (read["value"], read["version"]) == ({"status": "held"}, first["version"])
+    step: dict[str, Any] = {
+        "kv": [{"op": "put", **key, "value": {"status": "paid"}, "ttlSeconds": 60, "expect": first["version"],
+                "required": True}],
+        "timers": [calls.operation("hold")]}
+    push = {"type": "push", "items": [calls.item("out", partition="out")]}
+    results = await committed(calls, ack(a), push, **step)
+    assert [result["type"] for result in results] == ["ack", "push", "kv", "timer"]
+    await calls.cancel("hold")
+    document = await refused(calls, ack(b), push, **step)
+    assert document["error"].startswith("QKV")
+    assert {name: document[name] for name in ("reason", "ok", "failedIndex", "kvReason", "version", "value")} == {
+        "reason": "kv_precondition", "ok": False, "failedIndex": 2, "kvReason": "version",
+        "version": results[2]["version"], "value": {"status": "paid"}}
+    assert not (await calls.peek("hold"))["found"]
+    assert texts(await calls.pop("out", consumerGroup="g", subscriptionMode="all")) == ["out"]
+    assert (await calls.ack([b]))[0]["leaseReleased"]
+
+
 async def test_timers_are_refused_as_on_their_route(calls: Calls) -> None:
     """TM-60, TM-63, TX-6: horizon, duplicates; the whole transaction with them."""
     push = {"type": "push", **calls.item("never")}

@@ -21,6 +21,7 @@ from queen_node.errors import (
     Shape,
 )
 from queen_node.http.handlers.binary_bodies import BINARY_TRANSACTION_MAGIC, Declined, has_binary_type
+from queen_node.http.handlers.kv_calls import KvLimits
 from queen_node.http.handlers.timer_calls import TimerLimits
 from queen_node.http.handlers.timers import nobody
 from queen_node.http.handlers.transaction_body import BODY_MAX_BYTES, RefusedAt, Transaction
@@ -29,12 +30,14 @@ from queen_node.ids import IdMint, uuid_text
 from queen_node.state.transactions import Committed
 
 COMMAND_MAX_BYTES = 8 << 20  # M-51: applying one must not hold the group
+KV_OPERATIONS_MAX, KV_KEYS_MAX = 64, 256  # fixed, other than on the route (transactions.md 2.3)
 
 
 class TransactionHandlers:
     """Answers transactions.
 
-    limits: of the timers in them. firing, rules, subject_of: as of `TimerHandlers`; subscription_mode: as of
+    limits: of the timers in them; kv_limits: of the key/value operations, of which only the size of a value is a
+    setting here. firing, rules, subject_of: as of `TimerHandlers`; subscription_mode: as of
     `PopHandlers`. timeout_ms: a call's deadline,
     QUEEN_STMT_TIMEOUT_MS. command_max_bytes: of a whole transaction. monotonic_s: for the pace of log lines.
     """
@@ -44,6 +47,7 @@ class TransactionHandlers:
         broker: Broker,
         ids: IdMint,
         limits: TimerLimits,
+        kv_limits: KvLimits,
         *,
         firing: Callable[[], bool],
         timeout_ms: int = 30_000,
@@ -54,6 +58,7 @@ class TransactionHandlers:
         monotonic_s: Callable[[], float] = trio.current_time,
     ) -> None:
         self._broker, self._ids = broker, ids
+        self._kv_limits = replace(kv_limits, operations_max=KV_OPERATIONS_MAX, keys_max=KV_KEYS_MAX)
         self._limits = replace(limits, call_max_bytes=BODY_MAX_BYTES)  # that of the whole comes first
         self._firing, self._timeout_ms, self._subject_of, self._rules = firing, timeout_ms, subject_of, rules
         self._subscription_mode = subscription_mode
@@ -72,7 +77,8 @@ class TransactionHandlers:
         body = request.body
         if body.startswith(BINARY_TRANSACTION_MAGIC):
             return self._decline()
-        transaction = Transaction(self._limits, self._ids, self._subject_of(request), self._subscription_mode)
+        transaction = Transaction(
+            self._limits, self._kv_limits, self._ids, self._subject_of(request), self._subscription_mode)
         try:
             for _ in transaction.read(body):
                 await trio.lowlevel.checkpoint()
@@ -92,15 +98,15 @@ class TransactionHandlers:
                 self._new_id(), answer, transaction.layout, transaction.acks, transaction.pushes,
                 len(transaction.positions)))
         refused, particulars = refusal_of(answer, transaction.acks, transaction.pushes)
-        failed_index = transaction.flat_index(answer.part, answer.index)
+        failed_index = None if answer.index < 0 else transaction.flat_index(answer.part, answer.index)
         return Response(refused.refusal.status, refused.transaction_body(self._new_id(), failed_index, particulars))
 
     def _command(self, transaction: Transaction) -> bytes:
         """The one command of the call (TX-2). Raises RefusedAt."""
         command = commands.transaction(
             self._ids.request_id(), acks=transaction.acks, pushes=transaction.pushes,
-            positions=transaction.positions, timers=transaction.timers.operations, firing=self._firing(),
-            rules=self._rules)
+            positions=transaction.positions, kv=transaction.kv.operations, timers=transaction.timers.operations,
+            firing=self._firing(), rules=self._rules)
         if len(command) > self._command_max_bytes:
             raise RefusedAt(Refused(TX_TOO_LARGE, limit=self._command_max_bytes, got=len(command)), None)
         return command

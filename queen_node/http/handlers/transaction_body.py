@@ -14,6 +14,7 @@ import msgspec
 from queen_node.commands import AckItem, AckStatus, PositionItem, PushItem
 from queen_node.errors import (
     BAD_REQUEST,
+    KV_NO_PREFIX_HERE,
     NAME_TOO_LONG,
     TX_BAD_BODY,
     TX_BAD_REQUEST,
@@ -21,12 +22,14 @@ from queen_node.errors import (
     Refusal,
     Refused,
 )
+from queen_node.http.handlers import kv_calls, timer_calls
 from queen_node.http.handlers.ack import (
     ERROR_BYTES_MAX,
     GROUP_BYTES_MAX,
     lease_id_of,
     partition_id_of,
 )
+from queen_node.http.handlers.kv_calls import KvCall, KvLimits
 from queen_node.http.handlers.pop import mode_of
 from queen_node.http.handlers.push_body import NO_TRACE, SLICE_BYTES, Item, masked
 from queen_node.http.handlers.push_items import (
@@ -35,7 +38,7 @@ from queen_node.http.handlers.push_items import (
     TRANSACTION_ID_BYTES_MAX,
     command_items,
 )
-from queen_node.http.handlers.timer_calls import Call, TimerLimits, take_raws
+from queen_node.http.handlers.timer_calls import Call, TimerLimits
 from queen_node.ids import IdMint
 from queen_node.places import place
 from queen_node.state.groups import QUEUE_MODE
@@ -120,12 +123,13 @@ class Transaction:
     """
 
     def __init__(
-        self, limits: TimerLimits, ids: IdMint, producer_sub: bytes | None, subscription_mode: str,
+        self, limits: TimerLimits, kv_limits: KvLimits, ids: IdMint, producer_sub: bytes | None, subscription_mode: str,
     ) -> None:
         """subscription_mode: where a group starts that a position registers and says nothing of (PA-30)."""
         self._ids = ids
         self.acks: list[tuple[bytes, AckItem]] = []
         self.pushes: list[PushItem] = []
+        self.kv = KvCall(kv_limits)
         self.timers = Call(limits, ids, producer_sub)
         self.layout: list[bool] = []
         self.positions: list[PositionItem] = []
@@ -136,7 +140,7 @@ class Transaction:
     @property
     def grows(self) -> bool:
         """Whether it adds to what is stored, if only for a while (TX-56)."""
-        return bool(self.pushes) or self.timers.schedules
+        return bool(self.pushes) or self.kv.grows or self.timers.schedules
 
     @property
     def places(self) -> tuple[bytes, ...]:
@@ -148,8 +152,12 @@ class Transaction:
         if part is Part.ACK or part is Part.PUSH:
             is_ack = part is Part.ACK
             return [flat for flat, each in enumerate(self.layout) if each is is_ack][index]
-        riders = len(self.timers.operations) if part is Part.POSITION else 0
-        return len(self.layout) + riders + index
+        before = len(self.layout)
+        if part is not Part.KV:
+            before += len(self.kv.operations)
+        if part is Part.POSITION:
+            before += len(self.timers.operations)
+        return before + index
 
     def read(self, body: bytes) -> Iterator[None]:
         """Take a body in; yields where the loop may take a turn (M-51). Raises RefusedAt."""
@@ -161,20 +169,31 @@ class Transaction:
                 slice_bytes = 0
                 yield
             yield from self._take_operation(raw)
-        timers, positions = top.timers or (), top.positions or ()
-        _check_count(len(self.layout) + len(timers) + len(positions))
-        if not (self.layout or timers or positions):
+        kv, timers, positions = top.kv or (), top.timers or (), top.positions or ()
+        _check_count(len(self.layout) + len(kv) + len(timers) + len(positions))
+        if not (self.layout or kv or timers or positions):
             raise RefusedAt(Refused(TX_BAD_REQUEST, "a transaction of no parts"), None)
         self._settle_leases(top.requiredLeases or ())
         yield
         self.pushes = command_items(self._items, 0, self._ids)
-        try:
-            yield from take_raws(timers, self.timers)
-        except Refused as refused:
-            index = refused.operation
-            raise RefusedAt(refused, None if index is None else self.flat_index(Part.TIMER, index)) from None
+        yield from self._of_family(Part.KV, self._take_kv(kv))
+        yield from self._of_family(Part.TIMER, timer_calls.take_raws(timers, self.timers))
         for raw in positions:
             self._take_position(raw)
+
+    def _of_family(self, part: Part, taking: Iterator[None]) -> Iterator[None]:
+        """Read what has a route of its own: what that refuses is refused, at its place in the results."""
+        try:
+            yield from taking
+        except Refused as refused:
+            index = refused.operation
+            raise RefusedAt(refused, None if index is None else self.flat_index(part, index)) from None
+
+    def _take_kv(self, raws: Sequence[msgspec.Raw]) -> Iterator[None]:
+        for index, raw in enumerate(raws[: self.kv.limits.operations_max]):
+            if kv_calls.word_of(raw) == "getPrefix":
+                raise Refused(KV_NO_PREFIX_HERE, operation=index)
+        yield from kv_calls.take_raws(raws, self.kv)
 
     def _take_operation(self, raw: msgspec.Raw) -> Iterator[None]:
         operation = self._decoded(raw, _decode_operation, _Operation)
@@ -283,8 +302,6 @@ def _top(body: bytes) -> _Body:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedAt(Refused(TX_BAD_BODY, f"{TX_BAD_BODY.text}: {error}"), None) from None
     _check_count(sum(len(each or ()) for each in (top.operations, top.kv, top.timers, top.positions)))
-    if top.kv:
-        raise RefusedAt(Refused(TX_BAD_BODY, "not built yet", field="kv"), None)
     return top
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from queen_node import commands, errors
 from queen_node.errors import Refused
+from queen_node.http.handlers.kv_calls import KvLimits
 from queen_node.http.handlers.timer_calls import TimerLimits
 from queen_node.http.handlers.transaction import TransactionHandlers
 from queen_node.http.handlers.transaction_body import BODY_MAX_BYTES, PARTS_MAX
@@ -31,6 +32,7 @@ class Door:
         self.broker = FakeBroker(NOW_US)
         self.handlers = TransactionHandlers(
             self.broker, IdMint(), settings.pop("limits", TimerLimits(horizon_ms=60_000, payload_max_bytes=64)),
+            settings.pop("kv_limits", KvLimits(value_max_bytes=64)),
             firing=lambda: True, timeout_ms=1234, **settings)
         for queue, txns, lease in ((b"orders", (b"a", b"b", b"c"), LEASE), (b"others", (b"z",), OTHER)):
             self.broker.apply(commands.push(b"r", [
@@ -84,6 +86,10 @@ def timer(key: str = "k", **fields: Any) -> dict[str, Any]:
     return {name: value for name, value in whole.items() if value is not ...}
 
 
+def put(key: str, **fields: Any) -> dict[str, Any]:
+    return {"op": "put", "ns": "n", "key": key, "value": 1, "forever": True, **fields}
+
+
 class TestAnswer:
     async def test_the_body_of_a_success(self, door: Door) -> None:
         """TX-40, TX-41: one flat list, in the order of operations, then timers; every field."""
@@ -122,23 +128,105 @@ class TestAnswer:
 
     @pytest.mark.parametrize("acks", range(4))
     @pytest.mark.parametrize("items", [0, 1, 3])
-    @pytest.mark.parametrize("timers", range(3))
-    async def test_the_flat_index(self, acks: int, items: int, timers: int) -> None:
+    @pytest.mark.parametrize("kvs", range(2))
+    @pytest.mark.parametrize("timers", range(2))
+    async def test_the_flat_index(self, acks: int, items: int, kvs: int, timers: int) -> None:
         """TX-40, transactions.md 9.3: in every arrangement `index` is the place, and a failure is named in it."""
         door, number = Door(), count()
         operations = [ack(txn) for txn in "abc"[:acks]]
         operations.insert(acks // 2, push(*[item(f"m{next(number)}") for _ in range(items)]))
-        if not acks and not items and not timers:
+        if not (acks or items or timers or kvs):
             return
-        bad = timer("bad", delayMs=60_001)
-        status, refused = await door.post(
-            {"operations": operations, "timers": [*[timer(f"k{n}") for n in range(timers)], bad]})
-        assert (status, refused["failedIndex"]) == (403, acks + items + timers)
-        results = await door.results(operations=operations, timers=[timer(f"k{n}") for n in range(timers)])
-        assert [result["index"] for result in results] == list(range(acks + items + timers))
-        types = ["ack"] * (acks // 2) + ["push"] * items + ["ack"] * (acks - acks // 2) + ["timer"] * timers
-        assert [result["type"] for result in results] == types
-        assert [result["opIndex"] for result in results if result["type"] == "timer"] == list(range(timers))
+        whole: dict[str, Any] = {
+            "operations": operations, "kv": [put(f"k{n}") for n in range(kvs)],
+            "timers": [timer(f"k{n}") for n in range(timers)]}
+        status, refused = await door.post({**whole, "timers": [*whole["timers"], timer("bad", delayMs=60_001)]})
+        assert (status, refused["failedIndex"]) == (403, acks + items + kvs + timers)
+        guard = {"op": "check", "ns": "locks", "key": "l", "expect": 7, "required": True}
+        status, refused = await door.post({**whole, "kv": [*whole["kv"], guard]})
+        assert (refused["reason"], refused["failedIndex"]) == ("kv_precondition", acks + items + kvs)
+        results = await door.results(**whole)
+        assert [result["index"] for result in results] == list(range(acks + items + kvs + timers))
+        types = ["ack"] * (acks // 2) + ["push"] * items + ["ack"] * (acks - acks // 2)
+        assert [result["type"] for result in results] == [*types, *["kv"] * kvs, *["timer"] * timers]
+        for kind, number_of in (("kv", kvs), ("timer", timers)):
+            assert [result["opIndex"] for result in results if result["type"] == kind] == list(range(number_of))
+
+
+class TestKeyValue:
+    async def test_elements_of_every_kind(self, door: Door) -> None:
+        """TX-40, TX-21, KV-91: as on the route, with `type` and `opIndex`; a check that held has no value."""
+        results = await door.results(kv=[
+            {"op": "get", "ns": "n", "key": "k"}, put("k", value={"a": 1}),
+            {"op": "getMany", "ns": "n", "keys": ["k", "x"]},
+            {"op": "check", "ns": "n", "key": "k", "expect": 1}, {"op": "delete", "ns": "n", "key": "x"},
+            {"op": "incr", "ns": "n", "key": "c", "delta": 2, "forever": True}])
+        at = "2023-11-14T22:13:20.000000Z"
+        row = {"key": "k", "value": {"a": 1}, "version": 1, "expiresAt": None, "updatedAt": at}
+        assert results == [
+            {"index": 0, "type": "kv", "opIndex": 0, "op": "get", "found": True, **row},
+            {"index": 1, "type": "kv", "opIndex": 1, "op": "put", "applied": True, "key": "k", "value": {"a": 1},
+             "version": 1},
+            {"index": 2, "type": "kv", "opIndex": 2, "op": "getMany", "rows": [row], "missing": ["x"],
+             "truncated": False},
+            {"index": 3, "type": "kv", "opIndex": 3, "op": "check", "applied": True, "key": "k", "version": 1},
+            {"index": 4, "type": "kv", "opIndex": 4, "op": "delete", "applied": False, "reason": "absent", "key": "x",
+             "value": None, "version": 0},
+            {"index": 5, "type": "kv", "opIndex": 5, "op": "incr", "applied": True, "key": "c", "value": 2,
+             "version": 2}]
+
+    async def test_a_lost_precondition(self, door: Door) -> None:
+        """TX-51, TX-52: 200, the current version and value, the index flat."""
+        await door.results(kv=[put("k", value={"owner": "me"})])
+        status, answer = await door.post({
+            "operations": [push(item(), item()), ack()], "kv": [put("j"), put("k", expect=0, required=True)]})
+        assert status == 200
+        assert answer == {
+            "success": False, "reason": "kv_precondition", "results": [], "failedIndex": 4, "ok": False,
+            "kvReason": "exists", "version": 1, "value": {"owner": "me"},
+            "error": "QKV a required operation lost: the key is not as it must be (exists, version 1)" + ROLLED_BACK}
+        guard = {"op": "check", "ns": "n", "key": "x", "expect": 3, "required": True}
+        status, answer = await door.post({"kv": [guard]})
+        assert (answer["kvReason"], answer["version"], answer["value"]) == ("absent", 0, None)
+
+    @pytest.mark.parametrize(("operations", "status", "reason", "index"), [
+        ([{"op": "getPrefix", "ns": "n", "prefix": "a"}], 400, "kv_get_prefix_not_allowed_in_transaction", 0),
+        ([{"op": "frob", "ns": "n", "key": "a"}], 400, "kv_unknown_op", 0),
+        ([5], 400, "kv_bad_body", 0),
+        ([{"op": "put", "ns": "n", "key": "a", "value": 1}], 400, "kv_expiry_not_specified", 0),
+        ([{"op": "put", "ns": "N", "key": "a", "value": 1, "forever": True}], 400, "kv_bad_namespace", 0),
+        ([{"op": "check", "ns": "n", "key": "a"}], 400, "kv_bad_expect", 0),
+        ([{"op": "get", "ns": "n", "key": "k" * 513}], 413, "kv_key_too_large", 0),
+        ([{"op": "put", "ns": "n", "key": "a", "value": "v" * 63, "forever": True}], 413, "kv_value_too_large", 0),
+        ([{"op": "delete", "ns": "n", "key": "a"}] * 2, 400, "kv_duplicate_key_in_call", 1),
+        ([{"op": "get", "ns": "n", "key": "a"}] * 65, 400, "kv_too_many_ops", None),
+        ([{"op": "getMany", "ns": "n", "keys": ["a"] * 256}, {"op": "get", "ns": "n", "key": "a"}], 400,
+         "kv_too_many_keys", 1),
+    ])
+    async def test_what_the_route_refuses(
+        self, door: Door, operations: list[Any], status: int, reason: str, index: int | None,
+    ) -> None:
+        """TX-53, KV-90, transactions.md 2.3: the finer code, with the route's status and the flat index."""
+        got, answer = await door.post({"operations": [ack()], "kv": operations})
+        assert answer.pop("error").endswith(ROLLED_BACK)
+        expected = {"success": False, "reason": reason, "code": reason, "results": []}
+        assert (got, answer) == (status, expected if index is None else {**expected, "failedIndex": 1 + index})
+        assert door.broker.writes == []
+
+    async def test_limits_of_their_own(self, door: Door) -> None:
+        """transactions.md 2.3: exactly 64 operations and 256 keys pass."""
+        reads = [{"op": "getMany", "ns": "n", "keys": [f"a{n}" for n in range(193)]}]
+        assert len(await door.results(kv=[*reads, *[{"op": "get", "ns": "n", "key": "a"}] * 63])) == 64
+
+    async def test_a_full_disk_lets_through_what_does_not_grow(self, door: Door) -> None:
+        """TX-56: checks, deletes and reads pass."""
+        door.broker.lets_grow = False
+        assert await door.results(kv=[
+            {"op": "delete", "ns": "n", "key": "a"}, {"op": "check", "ns": "n", "key": "a", "expect": 0}])
+        for operation in (put("a"), {"op": "incr", "ns": "n", "key": "a", "delta": 1, "forever": True}):
+            with pytest.raises(Refused) as caught:
+                await door.post({"kv": [operation]})
+            assert caught.value.refusal is errors.STORAGE_FULL
 
 
 class TestBody:

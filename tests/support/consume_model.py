@@ -170,7 +170,7 @@ class Model:
         if lease_id and not (live and lease is not None and lease.lease_id == lease_id):
             return self._repeat(cursor, partition, lease_id, items, now_us)
         log = [txn for txn, _ in self.log[partition]]
-        offsets = _offsets(log, cursor, [txn for txn, _ in items], fenced=bool(lease_id))
+        offsets = meant_offsets(log, cursor, [txn for txn, _ in items], fenced=bool(lease_id))
         before = cursor.committed
         if any(offset is not None and offset > before for offset in offsets):
             self.cursors[group, partition] = cursor
@@ -248,7 +248,7 @@ def _refused(word: str) -> Verdict:
     return False, word, False, False, False, False
 
 
-def _offsets(log: list[str], cursor: Cursor, ids: list[str], *, fenced: bool) -> list[int | None]:
+def meant_offsets(log: list[str], cursor: Cursor, ids: list[str], *, fenced: bool) -> list[int | None]:
     """Which offset each item means: the k-th of an id its k-th occurrence (PA-53)."""
     seen: dict[str, int] = {}
     meant: list[int | None] = []

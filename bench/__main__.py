@@ -26,6 +26,7 @@ from bench import (
     scale,
     schedule_throughput,
     ticks_under_load,
+    transactions,
 )
 from bench.http import BadAnswer
 from bench.load import LoadFailed
@@ -37,6 +38,7 @@ from bench.surroundings import Bench
 SUBJECTS: dict[str, Callable[[Bench], Results]] = {
     "schedule_throughput": schedule_throughput.measure,
     "queue_throughput": queue_throughput.measure,
+    "transactions": transactions.measure,
     "fire_latency": fire_latency.measure,
     "ticks_under_load": ticks_under_load.measure,
     "scale": scale.measure,

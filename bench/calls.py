@@ -134,15 +134,20 @@ def bulk_body(queue: str, number: int, items: int, item_bytes: int) -> bytes:
 
 
 def pop_call(
-    queue: str, *, batch: int, partition: str | None = None, partitions: int = 1, wait_ms: int = 0, keep: bool = True
+    queue: str, *, batch: int, partition: str | None = None, partitions: int = 1, wait_ms: int = 0, keep: bool = True,
+    group: str = "",
 ) -> bytes:
-    """A pop in queue mode. wait_ms: 0 = do not wait. keep: with a lease to ack; else done with on delivery."""
+    """A pop, in queue mode unless it names a group, which then begins with what is there. wait_ms: 0 = do not wait.
+
+    keep: with a lease to ack; else done with on delivery."""
     target = f"/api/v1/pop/queue/{queue}" + (f"/partition/{partition}" if partition else "")
     target += f"?batch={batch}&partitions={partitions}"
     if wait_ms:
         target += f"&wait=true&timeout={wait_ms}"
     if not keep:
         target += "&commitOnDelivery=true"
+    if group:
+        target += f"&consumerGroup={group}&subscriptionMode=all"
     return request("GET", target)
 
 
@@ -194,6 +199,36 @@ def ack_call(messages: Sequence[Message]) -> bytes:
     if len(rows) == 1:
         return request("POST", "/api/v1/ack", rows[0].encode())
     return request("POST", "/api/v1/ack/batch", f'{{"acknowledgments":[{",".join(rows)}]}}'.encode())
+
+
+def step_call(queue: str, group: str, messages: Sequence[Message]) -> bytes:
+    """One transaction: for each message its ack, a push, a key's new state and a timer."""
+    operations, kv, timers = [], [], []
+    for message in messages:
+        number = message.number
+        name = f"{group}-{number:0{NUMBER_DIGITS}d}"
+        operations.append(
+            f'{{"type":"ack","transactionId":"{message.transaction_id}","partitionId":"{message.partition_id}",'
+            f'"leaseId":"{message.lease_id}","consumerGroup":"{group}","status":"completed"}}')
+        operations.append(
+            f'{{"type":"push","items":[{{"queue":"{queue}-out","partition":"{lane_name(number)}",'
+            f'"transactionId":"out-{name}","payload":{payload(number)}}}]}}')
+        kv.append(
+            f'{{"op":"put","ns":"bench","key":"{queue}/{name}","value":{payload(number)},"ttlSeconds":86400}}')
+        timers.append(_timer(f"{queue}-later", name, DAY_MS, number))
+    return request("POST", "/api/v1/transaction", (
+        f'{{"operations":[{",".join(operations)}],"requiredLeases":[],"kv":[{",".join(kv)}],'
+        f'"timers":[{",".join(timers)}]}}').encode())
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What a bench reads of a transaction's answer."""
+
+    success: bool
+    reason: str = ""
+
+
+decode_step = msgspec.json.Decoder(Step).decode
 
 
 def microseconds(stamp: str) -> int:

@@ -63,7 +63,16 @@ class EndToEndJob(msgspec.Struct, tag="end_to_end", frozen=True):
     seconds: float
 
 
-Job = SendJob | FillJob | FireJob | PushLatencyJob | ConsumeJob | EndToEndJob
+class StepJob(msgspec.Struct, tag="step", frozen=True):
+    """Takes the messages of a queue in transactions, `items` of them each, until the time is over or none are left."""
+
+    queue: str
+    items: int
+    connections: int
+    seconds: float
+
+
+Job = SendJob | FillJob | FireJob | PushLatencyJob | ConsumeJob | EndToEndJob | StepJob
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -28,6 +28,10 @@ GOALS = {
     "schedule many": Goal("schedule, 100 a call", "timers an echo request", 1.0, most=False, aim=2.0),
     "cancel one": Goal("cancel, one a call", "of the echo", 0.20, most=False, aim=0.35),
     "end to end": Goal("push, pop and ack in batches of 100", "messages an echo request", 0.7, most=False, aim=1.4),
+    "transaction one": Goal(
+        "ack + push + put + schedule in a transaction", "of the echo", 0.08, most=False),
+    "transaction many": Goal(
+        "10 of each in a transaction", "messages an echo request", 0.3, most=False),
     "push p50": Goal("push to delivered at 500/s, p50", "ms", 2.0, aim=0.8),
     "push p99": Goal("push to delivered at 500/s, p99", "ms", 10.0),
     "fire p99": Goal("fire at 1,000/s, 1,000,000 pending, tick 50 ms, p99", "ms", 65.0),

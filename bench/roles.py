@@ -152,6 +152,57 @@ class Consumer:
             self._on_acked(connection.lane, done)
 
 
+class Steps:
+    """Pops a batch and takes its messages in transactions, one after the other; then pops again.
+
+    Each connection has a partition to itself: there are as many consumer groups as that takes.
+    """
+
+    def __init__(self, loop: Loop, queue: str, *, items: int, batch: int) -> None:
+        self._loop, self._queue, self._items, self._batch = loop, queue, items, batch
+        self._left: dict[Connection, list[calls.Message]] = {}
+        self._under_way: dict[Connection, int] = {}  # messages of the transaction that the connection waits for
+        self.done = 0  # messages
+        self.lanes_ended = 0
+        self.took_ns = array(type_of_moments)
+
+    def begin(self, connection: Connection) -> bytes | None:
+        self._left.pop(connection, None)
+        self._under_way.pop(connection, None)
+        return self._pop(connection)
+
+    def answered(self, connection: Connection, answer: Answer, now_ns: int) -> bytes | None:
+        taken = self._under_way.pop(connection, 0)
+        if not taken:
+            if answer.status == 204:
+                self.lanes_ended += 1
+                return None
+            self._left[connection] = calls.decode_delivery(answer.body).messages
+        elif answer.status == 200:
+            step = calls.decode_step(answer.body)
+            if step.success:
+                self.done += taken
+                self.took_ns.append(now_ns - connection.sent_ns)
+            else:
+                self._loop.count_refused("transaction without success", step.reason)
+        return self._next(connection)
+
+    def _next(self, connection: Connection) -> bytes:
+        messages = self._left.get(connection)
+        if not messages:
+            return self._pop(connection)
+        self._left[connection] = messages[self._items :]
+        self._under_way[connection] = len(messages[: self._items])
+        return calls.step_call(self._queue, self._group(connection), messages[: self._items])
+
+    def _pop(self, connection: Connection) -> bytes:
+        partition = calls.lane_name(connection.lane)
+        return calls.pop_call(self._queue, batch=self._batch, partition=partition, group=self._group(connection))
+
+    def _group(self, connection: Connection) -> str:
+        return f"g{connection.lane // calls.LANES}"
+
+
 class Lanes:
     """Producers that keep a few batches ahead of their lane's consumer: end to end without a backlog that grows."""
 

@@ -11,13 +11,14 @@ from itertools import islice
 import msgspec
 
 from bench import calls, fires
-from bench.jobs import ConsumeJob, EndToEndJob, FillJob, FireJob, Job, Outcome, PushLatencyJob, SendJob
+from bench.jobs import ConsumeJob, EndToEndJob, FillJob, FireJob, Job, Outcome, PushLatencyJob, SendJob, StepJob
 from bench.loop import Loop
-from bench.roles import Consumer, Lanes, Pacer, Sender, type_of_moments
+from bench.roles import Consumer, Lanes, Pacer, Sender, Steps, type_of_moments
 from bench.stats import spread
 
 POP_WAIT_MS = 20_000
 BATCHES_AHEAD = 3
+STEP_BATCH = 100  # messages of a pop that transactions then take: what a pop costs is spread over so many
 
 
 def cpu_s() -> float:
@@ -153,6 +154,22 @@ def end_to_end(loop: Loop, job: EndToEndJob) -> Outcome:
     return Outcome(loop.calls, consumer.acked, watch.seconds, watch.load_cpu_s, loop.refused, loop.example)
 
 
+def step(loop: Loop, job: StepJob) -> Outcome:
+    steps = Steps(loop, job.queue, items=job.items, batch=STEP_BATCH)
+    watch = Stopwatch()
+    loop.add(steps, job.connections)
+    loop.run(after_s(job.seconds), lambda: steps.lanes_ended > 0)
+    return Outcome(
+        loop.calls,
+        steps.done,
+        watch.seconds,
+        watch.load_cpu_s,
+        loop.refused,
+        loop.example,
+        spread(ns / 1e6 for ns in steps.took_ns),
+    )
+
+
 def do(port: int, job: Job) -> Outcome:
     """Carries out a job against the node on `port`. Raises OSError and BadAnswer."""
     if isinstance(job, FireJob):
@@ -170,6 +187,8 @@ def do(port: int, job: Job) -> Outcome:
                 return consume(loop, job)
             case EndToEndJob():
                 return end_to_end(loop, job)
+            case StepJob():
+                return step(loop, job)
     finally:
         loop.close()
 

@@ -102,7 +102,7 @@ class MembershipDesk:
         self.job: MembershipJob | None = None
         self._seen_index = -1
         self._know_again_s = 0.0
-        self._done_told = 0
+        self._done_told, self._done_again_s = 0, 0.0
         self._changed = _Watched()
         self._asked: dict[int, Slot] = {}
         self._last_ask = 0
@@ -198,9 +198,9 @@ class MembershipDesk:
     def _lead(self, now_s: float) -> None:
         """What only group 0's leader says."""
         job, groups = self.job, self.groups()
-        if job is not None and job.number != self._done_told and job.is_through(
-                {life: actor.group for life, actor in groups.items()}):
-            self._done_told = job.number
+        told = job is not None and job.number == self._done_told and now_s < self._done_again_s
+        if job is not None and not told and job.is_through({life: actor.group for life, actor in groups.items()}):
+            self._done_told, self._done_again_s = job.number, now_s + KNOW_WITHIN_S  # it is lost with a leadership
             self._propose(commands.members_changed(os.urandom(16), job.number))
         if self._version_every_s and now_s >= self._version_again_s:
             self._version_again_s = now_s + self._version_every_s

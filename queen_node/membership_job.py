@@ -94,6 +94,7 @@ class MembershipJob:
         """drops: some are members no longer when it is through."""
         self.number, self.target, self._drops = number, target, drops
         self._left: dict[int, None] = {}
+        self._group_count = 0  # when all of them were put on the list
         self._walked = False
 
     @property
@@ -103,8 +104,11 @@ class MembershipJob:
 
     def take_step(self, groups: Mapping[int, GroupOfJob]) -> list[int]:
         """Lives of the groups that this node leads and should change now."""
-        if not self._left:
-            self._left = dict.fromkeys(groups)
+        if not self._left or len(groups) != self._group_count:
+            # Also one that began since: group 0, which goes last, would wait for it on one node while another, which
+            # leads it, waits for group 0 before it walks again.
+            self._left |= dict.fromkeys(groups)
+            self._group_count = len(groups)
         lives: list[int] = []
         for life in list(self._left)[:LOOKED_AT_A_STEP]:
             del self._left[life]

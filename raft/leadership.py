@@ -295,7 +295,7 @@ class Leadership:
         if progress is None:
             return
         self._heard(progress, message.round)
-        if progress.nudge():
+        if progress.nudge() or progress.shows_nothing(self._log.last_index):
             self._ask_what_it_holds(message.sender, progress, commit_index)
         self._name_if_wanted(message.sender, progress)
         if progress.next_index <= self._log.last_index:

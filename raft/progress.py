@@ -142,6 +142,12 @@ class Progress:
             return True
         return self.mode is Mode.REPLICATE and stalled and self.next_index > self.match_index + 1
 
+    def shows_nothing(self, last_index: int) -> bool:
+        """Whether there is no entry to probe it with, though it is not known what it holds: as when it took a snapshot
+        of all that the log holds. Nobody would ask until the next entry, and a quiet group has none.
+        """
+        return self.mode is Mode.PROBE and self.match_index < last_index < self.next_index
+
     def leave_behind(self) -> None:
         """What it needs next cannot be sent from memory."""
         self._enter(Mode.LEFT_BEHIND)

@@ -143,3 +143,18 @@ def test_a_look_at_very_many_groups_is_cut() -> None:
     assert not is_through(job, groups)
     walk(job, groups)
     assert is_through(job, groups)
+
+
+def test_a_group_that_begins_while_others_are_changed_is_changed_too() -> None:
+    """M-71: a tenant came in the middle of it. Here group 0 waits for all others, and this node does not lead it.
+
+    The walk did not see a new group before it was through with the old ones, group 0 among them; the node that leads
+    group 0 waited for the new group: the change hung for ever. Seed 19 of the simulation.
+    """
+    target = Configuration((1, 2))
+    groups, job = cell(2), MembershipJob(1, target, drops=True)
+    groups[CELL].raft.may_propose = False
+    assert walk(job, groups) == [1]
+    groups[1].raft.core.configuration = target
+    groups[2] = FakeGroup()
+    assert walk(job, groups) == [2]

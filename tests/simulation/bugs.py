@@ -15,8 +15,11 @@ from queen_node.state.keys import META, TIMER
 from queen_node.state.machine import Answer, Application, Machine
 from queen_node.state.store import Meta, Store
 from raft.clock import Estimate, GroupClock, TimeSource
+from raft.core import Core
 from raft.group import Pumped, RaftGroup
-from raft.messages import HardState
+from raft.leadership import Leadership
+from raft.messages import HardState, Message, PreVote, Vote
+from raft.quorum import Configuration
 from tests.simulation.parts import Parts
 from tests.unit.raft import mutants
 
@@ -183,6 +186,32 @@ class RemembersAcrossTheFlip(Machine):
         store._rows, store._young, store.positions, self.outcomes._kept = kept
 
 
+class CountsLearners(Core):
+    """CL-104: what a learner holds counts as if it voted."""
+
+    def _advance_commit(self, leadership: Leadership) -> None:
+        held = {peer: progress.match_index for peer, progress in leadership.progress.items()}
+        index = Configuration(self.configuration.members).agreed(held | {self.node_id: self.log.flushed_index})
+        if index > self.commit_index and self.log.term_at(index) == self.term:
+            self._commit_to(index)
+
+
+class HearsCandidatesWhileEmpty(RaftGroup):
+    """CL-105: who comes back without its disk, and only learns, gives a vote that its id may have given before."""
+
+    def step(self, message: Message) -> None:
+        if type(message) in (PreVote, Vote):
+            self.core.own_clock = self.clock.estimate()
+            self.core.step(message)
+        else:
+            super().step(message)
+
+
+def _other_life(life: int) -> int:
+    """M-70: what the second tenant's group says is heard by the first one's."""
+    return 1 if life == 2 else life
+
+
 BUGS: dict[str, Parts] = {
     "a vote is forgotten across a crash": Parts(read_hard_state=_without_vote),
     "an acceptance leaves before the fsync": Parts(new_raft_group=PromisesEarly),
@@ -199,5 +228,8 @@ BUGS: dict[str, Parts] = {
     "the digest depends on the order of writing": Parts(new_store=DigestsInOrderOfWriting),
     "a log is told of a flip before it is flushed": Parts(new_snapshots=FlipsUnflushed),
     "half of a snapshot is flipped to": Parts(new_snapshots=FlipsToHalf),
+    "a learner counts as a voter": Parts(new_core=CountsLearners),
+    "an empty learner votes": Parts(new_raft_group=HearsCandidatesWhileEmpty),
+    "a message reaches another life": Parts(life_heard=_other_life),
     "memory outlives the state that it is of": Parts(new_machine=RemembersAcrossTheFlip),
 }

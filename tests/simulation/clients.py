@@ -31,6 +31,7 @@ from tests.support.wire import parse_time_us, read_message
 TIMER_QUEUE, WORK_QUEUE = "timers", "work"
 GROUP: Final = "workers"
 RECENT_KEYS: Final = 20  # W10
+PADDING_BYTES: Final = (0, 0, 600, 2000)  # of a payload: a write of several sectors can be torn
 KNOCK_US: Final = 50 * MS  # pause after a refusal
 NODE_TIMEOUT_US: Final = 2 * SECOND  # the node's own limit of a call
 PATIENCE_US: Final = 3 * SECOND  # the client's
@@ -240,9 +241,12 @@ class Client:
             yield from self._push_items([(TIMER_QUEUE, partition, txn)])
 
     def _push_items(self, wanted: Sequence[tuple[str, str, str]]) -> Script:
+        padding = b" " * self._dice.choice(PADDING_BYTES)
+
         def send(process: Process, slot: CallSlot) -> None:
             items: list[commands.PushItem] = [
-                (queue.encode(), partition.encode(), txn.encode(), process.ids.uuid7(), b'{"p":"%b"}' % txn.encode(),
+                (queue.encode(), partition.encode(), txn.encode(), process.ids.uuid7(),
+                 b'{"p":"%b"%b}' % (txn.encode(), padding),
                  PayloadFlag.JSON, None, None)
                 for queue, partition, txn in wanted
             ]

@@ -25,14 +25,19 @@ CLIENT_WIRE_US: Final = (50, 500)
 
 
 class Node:
-    """A machine, and the process on it while one runs. why_down: for the report, empty while it runs."""
+    """A machine, and the process on it while one runs. why_down: for the report, empty while it runs.
+
+    is_absent: it is no member and not asked to be one; joined: it is not one of those who founded the cluster, or came
+    back without its disk: until it is told otherwise it only learns.
+    """
 
     def __init__(self, node_id: int, hardware: Hardware) -> None:
         self.node_id, self.hardware = node_id, hardware
         self.process: Process | None = None
-        self.starts = 0
+        self.starts = self.lives = 0
         self.why_down = "not started"
         self.refuses_to_start = False
+        self.is_absent = self.joined = False
 
     @property
     def live(self) -> Process | None:
@@ -53,45 +58,73 @@ class Cluster:
     def __init__(self, world: World, shape: Shape, parts: Parts) -> None:
         self.world, self.shape, self._parts = world, shape, parts
         self.rules = AllRules(world)
-        self.network = Network(world, shape.node_ids, shape.wire_us)
         self._dice = world.dice("clients' network")
         self._next_slot = numbers()
         self._encode = msgspec.msgpack.Encoder().encode
         self.nodes: dict[int, Node] = {}
-        for node_id, drift_ppm in zip(shape.node_ids, shape.drift_ppm, strict=True):
+        self.network = Network(world, shape.all_ids, shape.wire_us)
+        self._drifts_ppm = {
+            **dict(zip(shape.node_ids, shape.drift_ppm, strict=True)), **dict.fromkeys(shape.spare_ids, 0)}
+        for node_id, drift_ppm in self._drifts_ppm.items():
             self.nodes[node_id] = Node(node_id, Hardware(world, node_id, drift_ppm, shape.fsync_us))
             self.network.deliver[node_id] = partial(self._deliver, node_id)
             world.trace(str(drift_ppm).encode())
         for node_id in shape.node_ids:
             self.start(node_id)
+        for node_id in shape.spare_ids:
+            self.nodes[node_id].is_absent = True
 
     # --- lives
 
     def start(self, node_id: int) -> None:
-        """Start a node's process, unless one runs or its disk is damaged."""
+        """Start a node's process, unless one runs, its disk is damaged or it is not wanted."""
         node = self.nodes[node_id]
-        if node.refuses_to_start or (node.process is not None and node.process.alive):
+        if node.refuses_to_start or node.is_absent or (node.process is not None and node.process.alive):
             return
         node.starts += 1
         self.world.trace(b"start %d" % node_id)
         try:
             node.process = Process(
                 self.world, self.shape, node.hardware, node_id, node.starts, self.rules, self._parts,
-                send=lambda peer, message: self.network.send(node_id, peer, message))
+                send=lambda peer, message: self.network.send(node_id, peer, message), joined=node.joined)
         except Damaged as error:
             if not node.hardware.is_damaged:
                 raise Broken("CL-124, only damage is refused", f"node {node_id}: {error}") from error
             self.world.reached("refused to start on damage")
             node.refuses_to_start, node.why_down = True, f"refuses to start: {error}"
+            return
+        if node.hardware.is_damaged:
+            raise Broken("CL-124, damage is refused, never served", f"node {node_id} started on a flipped bit")
+
+    def wipe(self, node_id: int) -> None:
+        """The machine is gone with its disk; the next one under this id is another, and empty."""
+        node = self.nodes[node_id]
+        self._end(node_id, "gone with its disk")
+        node.lives += 1
+        node.hardware = Hardware(
+            self.world, node_id, self._drifts_ppm[node_id], self.shape.fsync_us, life=node.lives)
+        node.starts, node.refuses_to_start, node.is_absent, node.joined = 0, False, True, True
+        node.why_down = "not there"
+        self.rules.wiped(node_id)
+
+    def join(self, node_id: int) -> None:
+        """Start an empty node, to be added."""
+        node = self.nodes[node_id]
+        node.is_absent, node.joined = False, True
+        self.start(node_id)
 
     def kill(self, node_id: int) -> None:
         """SIGKILL: the machine and what it was given to write live on."""
+        if self.nodes[node_id].is_absent:
+            return
         self._end(node_id, "killed")
         self.nodes[node_id].hardware.process_died()
 
     def cut_power(self, node_id: int) -> None:
         """The machine loses what was not synced, and its BOOTTIME."""
         node = self.nodes[node_id]
+        if node.is_absent:
+            return
         self._end(node_id, "without power")
         node.hardware.power_lost()
         node.hardware.clocks.reboot()
@@ -152,9 +185,9 @@ class Cluster:
         return [CELL_LIFE, *self.rules.lives.values()]
 
     def agree(self) -> bool:
-        """Whether all nodes that work are one: the same groups, each with the same applied index and digest, and so
+        """Whether all members that work are one: the same groups, each with the same applied index and digest, and so
         nothing on its way."""
-        live = [node.live for node in self.nodes.values() if not node.refuses_to_start]
+        live = [node.live for node in self.nodes.values() if not (node.refuses_to_start or node.is_absent)]
         states = [None if process is None else _states(process) for process in live]
         return None not in states and all(state == states[0] for state in states)
 

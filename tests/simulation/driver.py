@@ -26,7 +26,6 @@ from raft.configurations import decode_configuration
 from raft.group import RaftGroup
 from raft.log import Log
 from raft.messages import Entry, HardState
-from raft.quorum import Configuration
 from raft.snapshot_start import log_was_told, start_behind_flip
 from raft.wal import RecoveredGroup, Wal
 from tests.simulation.slots import CallSlot
@@ -110,7 +109,7 @@ class GroupDriver:
         configured = meta.configuration or (row.configuration if row is not None else b"")
         core = parts.new_core(
             node_id=self.node_id,
-            configuration=decode_configuration(configured) if configured else Configuration(process.shape.node_ids),
+            configuration=decode_configuration(configured) if configured else process.founders,
             log=log, hard_state=hard_state, applied_index=meta.applied_index, settings=process.shape.raft,
             random=self._world.dice(f"core {self.node_id} {process.number} {self.life}"))
         return parts.new_raft_group(

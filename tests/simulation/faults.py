@@ -26,8 +26,9 @@ WALL_STEPS_US: Final = (11 * MS, SECOND, 60 * SECOND, WALL_JUMP_US)
 class Faults:
     """Begins with `start`, ends with `stop`, which heals everything that can be healed."""
 
-    def __init__(self, world: World, cluster: Cluster, trouble: float) -> None:
-        self._world, self._cluster, self._trouble = world, cluster, trouble
+    def __init__(self, world: World, cluster: Cluster, trouble: float, may_damage: Callable[[], bool]) -> None:
+        """may_damage: whether every member has its disk now."""
+        self._world, self._cluster, self._trouble, self._may_damage = world, cluster, trouble, may_damage
         self._dice = world.dice("faults")
         self._stopped = False
         nodes = cluster.shape.node_ids
@@ -108,7 +109,7 @@ class Faults:
                 self._cluster.cut_power(node_id)
                 self._later(self._cluster.start, node_id)
 
-        hardware.while_writing = cut
+        hardware.while_writing = self._dice.choice((1, 2, 2, 3)), cut
 
     def _crash_in_install(self) -> None:
         """The next install of a snapshot is cut short, wherever it is, at a stage that is drawn."""
@@ -201,7 +202,8 @@ class Faults:
 
     def _flip(self) -> None:
         """A bit of one node's log, never of a second one (M-82); found when it starts again."""
-        if any(node.hardware.is_damaged for node in self._cluster.nodes.values()):
+        damaged = any(node.hardware.is_damaged for node in self._cluster.nodes.values())
+        if damaged or not self._may_damage():
             return
         node_id = self._victim()
         self._cluster.cut_power(node_id)

@@ -33,7 +33,7 @@ def _shape(*, clients: int) -> Shape:
         drawn, node_ids=(1, 2, 3), raft=raft, tick_us=100 * MS, wheel_us=50 * MS, segment_bytes=1 << 20,
         flush_every_us=2 * SECOND, fsync_us=(500, 5 * MS), wire_us=(100, 300), clients=clients, think_us=THINK_US,
         delay_ms_max=1500, lease_s_max=2, partitions=3, trouble=0.0, drift_ppm=(0, 0, 0), log_budget_bytes=1 << 20,
-        tenants_begin_us=(0,) * TENANTS_MAX, founded_in_peace=True)
+        tenants_begin_us=(0,) * TENANTS_MAX, founded_in_peace=True, spare_ids=())
 
 
 def measure(name: str, *, clients: int, virtual_s: int) -> str:

@@ -48,15 +48,16 @@ class Clocks:
 
 class Hardware:
     """One machine. slow: factor on every fsync. stuck_until_us: none ends before. fails_next: the next one fails.
-    while_writing: called once, in the middle of the next fsync. in_install: what is called once, and at which stage of
-    the next install of a snapshot.
+    while_writing: how many sectors, and what is called once, in the middle of the next fsync of so many. in_install:
+    what is called once, and at which stage of the next install of a snapshot.
 
     safe_bytes: of each log file, the bytes that a later synced record names as synced: a bad record there is damage
     and not a torn tail (M-12). promised: what the process told its group to be on this disk, for `rules`.
     """
 
-    def __init__(self, world: World, node_id: int, drift_ppm: int, fsync_us: tuple[int, int]) -> None:
-        self._dice = world.dice(f"hardware {node_id}")
+    def __init__(self, world: World, node_id: int, drift_ppm: int, fsync_us: tuple[int, int], *, life: int = 0) -> None:
+        """life: how many disks the node has lost before."""
+        self._dice = world.dice(f"hardware {node_id}" + (f" {life}" if life else ""))
         self.clocks = Clocks(world, self._dice, drift_ppm)
         self.disk = FakeDisk()
         self.engine = MemoryEngine()
@@ -64,7 +65,7 @@ class Hardware:
         self.slow = 1
         self.stuck_until_us = 0
         self.fails_next = False
-        self.while_writing: Callable[[], None] | None = None
+        self.while_writing: tuple[int, Callable[[], None]] | None = None
         self.in_install: tuple[Stage, Callable[[], None]] | None = None
         self.is_damaged = False
         self.safe_bytes: dict[str, int] = {}
@@ -78,8 +79,8 @@ class Hardware:
         """An fsync begins: how long it takes."""
         usual_us = self._dice.randint(*self._fsync_us) * self.slow
         lasts_us = max(usual_us, self.stuck_until_us - self._world.now_us)
-        if self.while_writing is not None:
-            self._world.after(lasts_us // 2, self.while_writing)
+        if self.while_writing is not None and len(self.disk.unsynced()) >= self.while_writing[0]:
+            self._world.after(lasts_us // 2, self.while_writing[1])
             self.while_writing = None
         return lasts_us
 

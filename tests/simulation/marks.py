@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 MARKS: Final = frozenset({
+    "a learner was promoted",
+    "a learner was removed",
+    "a node that lost its disk was replaced",
     "a write nobody was told of survived",
     "a snapshot came to a member that was ahead of it",
     "a snapshot was installed",
@@ -26,6 +29,7 @@ MARKS: Final = frozenset({
     "leftovers of a snapshot found at a start",
     "log released",
     "message doubled",
+    "one voter took another's place",
     "pop handed back",
     "pop withdrawn",
     "refused to start on damage",

@@ -27,3 +27,4 @@ class Parts:
     new_store: Callable[..., Store] = Store
     new_snapshots: Callable[..., Snapshots] = Snapshots
     read_hard_state: Callable[[HardState], HardState] = lambda hard_state: hard_state
+    life_heard: Callable[[int], int] = lambda life: life

@@ -32,7 +32,9 @@ from queen_node.state.rows import TenantRow
 from queen_node.timer_wheel import TimerWheel
 from raft.group import LogWrite
 from raft.messages import Message
+from raft.quorum import Configuration
 from raft.wal import Wal
+from tests.simulation.desk import Desk
 from tests.simulation.driver import INBOX_BOUND, NEVER_US, GroupDriver
 from tests.simulation.hardware import Hardware
 from tests.simulation.log_hand import LogHand
@@ -95,14 +97,15 @@ class Process:
 
     def __init__(
         self, world: World, shape: Shape, hardware: Hardware, node_id: int, number: int, rules: AllRules, parts: Parts,
-        *, send: Callable[[int, Any], None],
+        *, send: Callable[[int, Any], None], joined: bool,
     ) -> None:
-        """Boot from what the disk holds. Raises Damaged."""
+        """Boot from what the disk holds. joined: to a cluster that others founded. Raises Damaged."""
         self.node_id, self.number, self.alive, self.stopped = node_id, number, True, False
         self.world, self.shape, self.hardware, self.parts = world, shape, hardware, parts
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None  # None: not paused
         self.rules, self._send = rules, send
         self.ids = hardware.mint()
+        self.founders = _founders(node_id, shape.node_ids, joined=joined)
         self.calls: set[CallSlot] = set()
         self.ready: deque[GroupDriver] = deque()
         self.wal, self.recovered = Wal.open(
@@ -117,6 +120,7 @@ class Process:
         self._wheel_turns_at_us = NEVER_US
         self.host = _Groups(self, Antechamber(
             at_most_tenants=TENANTS_MAX, bound=INBOX_BOUND, mint=self.ids.request_id))
+        self.desk = Desk(self)
         self.log = LogHand(world, hardware, self.wal, written=self._written, failed=self.stop, later=self.later)
         self.later(shape.tick_us, self._tick, 0)
         self.later(shape.flush_every_us, self._flush)
@@ -190,8 +194,9 @@ class Process:
     def hear(self, message: Said | NodeFrame | SnapshotWord) -> None:
         """A message of another node."""
         if type(message) is Said:
-            self.host.hear(message.life, Heard(message.sender, message.said))
+            self.host.hear(self.parts.life_heard(message.life), Heard(message.sender, message.said))
         elif type(message) is NodeFrame:
+            self.desk.heard_us[message.sender] = self.world.now_us
             for driver in self.groups.values():
                 driver.raft.hear_boottime(*message)
         elif type(message) is SnapshotWord:
@@ -274,11 +279,13 @@ class Process:
         if since_frame_us >= FRAME_EVERY_US:
             since_frame_us = 0
             frame = NodeFrame(self.node_id, self.hardware.clocks.boottime_us())
-            for peer in self.shape.node_ids:
+            for peer in self.shape.all_ids:
                 if peer != self.node_id:
                     self._send(peer, frame)
         self.later(self.shape.tick_us, self._tick, since_frame_us)
         self.host.tell_all(TICK)
+        if self.shape.spare_ids:
+            self.desk.step()
 
     def arm(self, life: int, at_us: int | None) -> None:
         """The next deadline of a group, in µs of BOOTTIME."""
@@ -307,3 +314,10 @@ class Process:
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.groups.values()))
+
+
+def _founders(node_id: int, listed: tuple[int, ...], *, joined: bool) -> Configuration:
+    """Who the members were before any entry said so, as `opening.founding_members` has it: who joins only learns."""
+    if not joined:
+        return Configuration(listed)
+    return Configuration(tuple(node for node in listed if node != node_id), (), (node_id,))

@@ -28,6 +28,7 @@ from tests.simulation.clients import (
 )  # fmt: skip
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import Faults
+from tests.simulation.operator import Operator
 from tests.simulation.parts import Parts
 from tests.simulation.report import report
 from tests.simulation.shape import Shape, draw_shape
@@ -78,16 +79,20 @@ class Simulation:
         self._openers = [
             Client(ground, 1000 + number, self.world.dice(f"first client {number}"))
             for number, ground in enumerate(self.grounds)]
-        self._faults = Faults(self.world, self.cluster, self.shape.trouble)
+        self._operator = Operator(self.world, self.cluster)
+        self._faults = Faults(self.world, self.cluster, self.shape.trouble, lambda: self._operator.is_idle)
 
     def run(self) -> None:
         """Raises Broken, or InvariantBroken, for the first thing that is wrong."""
         world = self.world
         runners = self.begin()
         self._faults.start()
+        if self.shape.spare_ids:
+            runners.append(Runner(world, self.cluster, self._operator.run()))
         world.run_until(world.now_us + self.shape.length_us)
         for ground in self.grounds:
             ground.stopping = True
+        self._operator.stopping = True
         self._faults.stop()
         self._await("G-D6, service returns", [self._probe(opener) for opener in self._openers], HEALED_WITHIN_US)
         for ground in self.grounds:

@@ -47,6 +47,12 @@ class Shape:
     chunk_bytes: int
     tenants_begin_us: tuple[int, ...]
     founded_in_peace: bool
+    spare_ids: tuple[int, ...]
+
+    @property
+    def all_ids(self) -> tuple[int, ...]:
+        """Every node that there may be."""
+        return (*self.node_ids, *self.spare_ids)
 
 
 def draw_shape(dice: Random, more_dice: Random, *, length_s: float | None = None) -> Shape:
@@ -82,6 +88,7 @@ def draw_shape(dice: Random, more_dice: Random, *, length_s: float | None = None
         length_us=length_us,
         tenants_begin_us=(0, *(more_dice.randrange(length_us // 2) for _ in range(later_tenants))),
         founded_in_peace=more_dice.random() < 0.8,
+        spare_ids=(4,) if more_dice.random() < 0.4 and len(node_ids) == 3 else (),
         clients=dice.choice((2, 4, 6)), think_us=dice.choice((30, 100, 200)) * MS,
         delay_ms_max=dice.choice((300, 1500)), lease_s_max=dice.choice((1, 2)), partitions=dice.choice((1, 3)),
         trouble=dice.choice((0.0, 0.5, 1.0, 1.0, 2.0)),

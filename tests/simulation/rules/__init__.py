@@ -46,6 +46,11 @@ class AllRules:
             if life != tenant.life or list(self.lives.values()).count(life) != 1:
                 raise Broken("M-70, one life a tenant", f"tenant {tenant.tenant.hex()}: {tenant.life}, of {self.lives}")
 
+    def wiped(self, node_id: int) -> None:
+        """A node's disk is gone. What it promised still binds its id: to whom it gave its votes is not forgotten."""
+        for rules in self._rules.values():
+            rules.disks.wiped(node_id)
+
     def committed_index(self, tenant: bytes) -> int:
         """Highest index that any leader of the tenant's group committed."""
         life = self.lives.get(tenant)

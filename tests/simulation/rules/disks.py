@@ -116,5 +116,9 @@ class Disks:
         if core.applied_index > log.last_index:
             raise Broken("M-3", f"node {driver.node_id} holds state {core.applied_index}, log {log.last_index}")
 
+    def wiped(self, node_id: int) -> None:
+        """The disk is gone."""
+        self._disks.pop(node_id, None)
+
     def _of(self, node_id: int) -> _Disk:
         return self._disks.setdefault(node_id, _Disk())

@@ -1,0 +1,152 @@
+"""Who changes the members: an operator with plans drawn from the seed, while faults go on (cluster.md 10, CL-100 to
+CL-107). Each plan leads back to the members that the cluster began with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from queen_node import commands
+from queen_node.membership_check import Refusals, check
+from queen_node.opening import CELL_LIFE
+from queen_node.operator_calls import AddLearner, Change, OperatorRefused, Promote, Remove, SetVoters
+from queen_node.state.members import next_number
+from tests.simulation.clients import Script
+from tests.simulation.cluster import Cluster
+from tests.simulation.desk import LAG_MAX
+from tests.simulation.driver import GroupDriver
+from tests.simulation.world import MS, SECOND, World
+
+PAUSE_US: Final = 800 * MS  # between two plans, on average
+LOOK_EVERY_US: Final = 100 * MS
+ASKED_AGAIN_US: Final = 2 * SECOND  # what was lost with a leader is asked again
+
+
+class Operator:
+    """stopping: begin no new plan. is_idle: no plan is under way, so every member has its disk."""
+
+    def __init__(self, world: World, cluster: Cluster) -> None:
+        self._world, self._cluster = world, cluster
+        self._dice = world.dice("operator")
+        self.stopping = False
+        self.is_idle = True
+
+    def run(self) -> Script:
+        """Plan after plan."""
+        plans: list[Callable[[], Script]] = [self._replace, self._retire_and_return, self._visit, self._swap]
+        while True:
+            yield int(self._dice.expovariate(1 / PAUSE_US))
+            if self.stopping:
+                return
+            self.is_idle = False
+            damaged = [node.node_id for node in self._cluster.nodes.values() if node.hardware.is_damaged]
+            if damaged:
+                yield from self._replace(damaged[0])
+            else:
+                yield from self._dice.choice(plans)()
+            self.is_idle = True
+
+    # --- plans
+
+    def _replace(self, node_id: int = 0) -> Script:
+        """A node loses its disk: it is removed, comes back empty under its id and is added (CL-105, CL-107)."""
+        node_id = node_id or self._some_node()
+        self._world.fault("lost disk", f"node {node_id} loses its disk")
+        self._cluster.wipe(node_id)
+        yield from self._change(Remove(node_id))
+        yield from self._arrive(node_id)
+        self._world.reached("a node that lost its disk was replaced")
+
+    def _retire_and_return(self) -> Script:
+        """A voter becomes a learner: it is removed, comes back empty and is added; and then it is promoted."""
+        node_id = self._some_node()
+        yield from self._leave(node_id)
+        yield from self._arrive(node_id)
+
+    def _visit(self) -> Script:
+        """A node more for a while; sometimes it goes again before it votes."""
+        spare = self._spare()
+        if self._dice.random() < 0.3:
+            yield from self._add(spare)
+            yield from self._leave(spare)
+            self._world.reached("a learner was removed")
+        else:
+            yield from self._arrive(spare)
+            yield from self._leave(spare)
+
+    def _swap(self) -> Script:
+        """Another node in the place of one, in one step (joint consensus), and back."""
+        spare, node_id = self._spare(), self._some_node()
+        staying = [node for node in self._cluster.shape.node_ids if node != node_id]
+        yield from self._add(spare)
+        yield from self._change(SetVoters((*staying, spare), force=False))
+        self._world.reached("one voter took another's place")
+        self._cluster.wipe(node_id)
+        yield from self._add(node_id)
+        yield from self._change(SetVoters((*staying, node_id), force=False))
+        self._cluster.wipe(spare)
+
+    def _arrive(self, node_id: int) -> Script:
+        yield from self._add(node_id)
+        yield from self._change(Promote((node_id,), force=False))
+        self._world.reached("a learner was promoted")
+
+    def _add(self, node_id: int) -> Script:
+        self._cluster.join(node_id)
+        yield from self._change(AddLearner(node_id, f"raft{node_id}:1", f"http{node_id}:1"))
+
+    def _leave(self, node_id: int) -> Script:
+        yield from self._change(Remove(node_id))
+        self._cluster.wipe(node_id)
+
+    def _some_node(self) -> int:
+        return self._dice.choice(self._cluster.shape.node_ids)
+
+    def _spare(self) -> int:
+        return self._cluster.shape.spare_ids[0]
+
+    # --- one change
+
+    def _change(self, question: Change) -> Script:
+        """Ask until it is through, whoever leads."""
+        self._world.fault("change of members", f"asked for: {question}")
+        while True:
+            leader = self._cluster.leader_of(CELL_LIFE)
+            number = None if leader is None else self._begin(question, leader)
+            if number == 0:
+                return
+            ask_again_us = self._world.now_us + ASKED_AGAIN_US
+            while number and self._world.now_us < ask_again_us:
+                yield LOOK_EVERY_US
+                if self._is_done(number):
+                    break
+            yield LOOK_EVERY_US
+
+    def _begin(self, question: Change, leader: GroupDriver) -> int | None:
+        """The number of the change; 0: there is nothing to do; None: not now."""
+        desk, process = leader.process.desk, leader.process
+        desk.step()
+        view = leader.core.membership_view(desk.max_silent_ticks, desk.live)
+        row = desk.row
+        try:
+            target = check(question, Refusals(view, row, {}, LAG_MAX), connected=True)
+        except OperatorRefused as refused:
+            self._world.reached(f"refused {refused.code}")
+            return None
+        job = row.job
+        if target is None:
+            return 0 if job is None or job.done else job.number
+        now, number = view.configuration, next_number(row)
+        process.run(desk.propose, commands.change_members(
+            process.ids.request_id(), number, target.voters, target.learners, force=False,
+            before=(now.voters, now.learners)))
+        return number
+
+    def _is_done(self, number: int) -> bool:
+        """Whether group 0 says so, on any node that lives."""
+        for node in self._cluster.nodes.values():
+            job = None if node.live is None else node.live.desk.row.job
+            if job is not None and job.done and job.number >= number:
+                return True
+        return False

@@ -38,7 +38,7 @@ def condition(
         storage_ready=not is_damaged and all(map(_is_replayed, actors)),
         cluster_version=cluster_version, kinds=len(commands.Kind),
         groups=Groups(
-            hosted=len(host.groups), leading=len(leading), quiet=0, behind=sum(
+            hosted=len(host.groups), leading=len(leading), quiet=host.quiet_count, behind=sum(
                 _is_behind(actor) or _lags(actor, caught_up_entries, limits.lag_ms) for actor in actors),
             failed=tuple(failed)),
         failure=next(map(_failure_shown, failed.values()), None),

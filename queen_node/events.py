@@ -72,6 +72,20 @@ class Campaign:
     """This node is to lead a new group first (M-70)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """The group is to sleep no longer. stands: it has no leader, and this node is the one to stand (M-32)."""
+
+    stands: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AskAlso:
+    """A node is back: it is asked to sleep with a group that sleeps under this one already."""
+
+    node: int
+
+
 class LetPopsGo:
     """The node stops: pops that wait are answered empty, so that their connections can close (CL-131)."""
 
@@ -138,6 +152,6 @@ SnapshotEvent = SnapshotEnded | SnapshotWhole | SnapshotFlipped
 DUE, ALARM, LET_POPS_GO, TICK = Due(), Alarm(), LetPopsGo(), Tick()
 Event = (
     tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Heard | HeardClock | Tick | Due | Alarm
-    | LetPopsGo | HandOver | Campaign | SnapshotEvent | ChangeMembers | TransferLeadership
+    | LetPopsGo | Wake | AskAlso | HandOver | Campaign | SnapshotEvent | ChangeMembers | TransferLeadership
     | Found
 )

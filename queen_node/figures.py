@@ -83,9 +83,11 @@ class Figures:
                 "durable": sum(keeper.durable_index.values()),
             }
             failed = sum(actor.poison is not None for actor in actors)
-            leading = sum(actor.group.raft.may_propose and actor.poison is None for actor in actors)
+            leading = sum(
+                actor.group.raft.may_propose and actor.poison is None and not actor.sleeper.sleeps for actor in actors)
+            following = len(actors) - leading - failed - host.quiet_count
             metrics.raft_groups = {
-                "leading": leading, "following": len(actors) - leading - failed, "quiet": 0, "failed": failed}
+                "leading": leading, "following": following, "quiet": host.quiet_count, "failed": failed}
             metrics.raft_inflight = sum(core.log.last_index - core.applied_index for core in cores)
             metrics.raft_storage_full = int(keeper.gates.storage_full)
             metrics.disk_used_percent = {"node": keeper.used_percent, "cluster": keeper.fullest().used_percent}

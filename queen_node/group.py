@@ -9,7 +9,7 @@ carries out; a simulation drives the same code. Consensus itself is `raft.group.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from queen_node import commands
@@ -170,6 +170,22 @@ class Group:
         self._dismiss_guests()
         for slot in [*self.calls.take_all(), *self.reads.take_all()]:
             slot.answer(refusal)
+
+    # --- when it sleeps (`raft.quiet`)
+
+    def tick(self, live: Collection[int], now_us: int) -> None:
+        """Raft's unit of time has passed. live: as of `RaftGroup.tick`."""
+        self.raft.core.is_wanted = bool(live) and self.is_wanted(now_us)
+        self.raft.tick(live)
+
+    def is_wanted(self, now_us: int) -> bool:
+        """Whether anything waits here for the group: then it does not sleep. A pop that waits is watched by its leader,
+        and asks again when it changes, so it counts too."""
+        guests, due_us = self.guests, self.deadline_us
+        return bool(
+            self.calls or self.reads or guests.writes or guests.pops or guests.reads
+            or any(self._lanes) or len(self.pops) or self.unavailable is not None
+            or (due_us is not None and due_us <= now_us))
 
     # --- whose calls go where
 

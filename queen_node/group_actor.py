@@ -28,6 +28,7 @@ from queen_node.group_events import take
 from queen_node.inbox import Inbox
 from queen_node.peer_calls import PeerCall
 from queen_node.queries import Reader
+from queen_node.sleeper import Sleeper
 from queen_node.state.step import Tally
 from queen_node.state.tenants import Tenant, tenants
 from raft.group import LogWrite
@@ -100,6 +101,7 @@ class GroupActor:
     ) -> None:
         """supply: sends a member, by (node, index), what is no longer in memory."""
         self.group = group
+        self.sleeper = Sleeper(group)
         self.inbox: Inbox[Event] = Inbox(inbox_bound)
         self.debt = debt
         self.poison: Poison | None = None
@@ -124,9 +126,11 @@ class GroupActor:
                 await self._turn(nursery)
                 while True:
                     events = await self.inbox.take_all()
+                    self.sleeper.stir(events)
                     self.group.now_s, now_us = trio.current_time(), self.group.raft.clock.now_us()
                     for event in events:
                         self._take(event, now_us)
+                    self.sleeper.stand_if_called()
                     await self._turn(nursery)
         finally:
             self.group.stop("retry")
@@ -151,7 +155,8 @@ class GroupActor:
             case SnapshotEnded() | SnapshotWhole() | SnapshotFlipped():
                 self._take_snapshot(event)
             case _:
-                take(self.group, event, now_us)
+                if not self.sleeper.takes(event, now_us):
+                    take(self.group, event, now_us)
 
     def _take_snapshot(self, event: SnapshotEvent) -> None:
         group = self.group
@@ -167,6 +172,7 @@ class GroupActor:
         for node, call in self.group.outgoing:
             self.peers.tell(node, call)
         self.group.outgoing.clear()
+        self.sleeper.settle(goes_on)
         if goes_on:
             self._set_alarm(trio.current_time(), self.group.raft.clock.now_us())
             self._arm_wheel()
@@ -271,8 +277,9 @@ class GroupActor:
             self.inbox.put(ALARM)
 
     def _arm_wheel(self) -> None:
-        offset_us = self.group.raft.clock.offset_us
-        deadline_us = self.group.deadline_us if offset_us is not None else None
+        """A leader's deadlines, and those of every group that sleeps: its leader's node may end (M-32)."""
+        clock = self.group.raft.clock
+        deadline_us = self.group.deadline_us if self.sleeper.sleeps or clock.offset_us is not None else None
         if deadline_us != self._armed_us:
             self._armed_us = deadline_us
-            self._arm(None if deadline_us is None or offset_us is None else deadline_us - offset_us)
+            self._arm(None if deadline_us is None else clock.boottime_at(deadline_us))

@@ -7,7 +7,7 @@ nothing awaits: `host` carries it out, and a simulation drives the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from queen_node.antechamber import Antechamber
@@ -110,6 +110,10 @@ class Groups(Generic[A]):
     def something_waits(self) -> None:
         """`give_up_late` has something to do before long: for whoever carries this out."""
 
+    def awake(self) -> Collection[A]:
+        """The groups that do not sleep: for whoever lets them."""
+        return self.groups.values()
+
     # --- calls
 
     def sink(self, tenant: bytes) -> Sink:
@@ -210,8 +214,9 @@ class Groups(Generic[A]):
         self.groups[life].inbox.put(DUE)
 
     def hand_over(self, max_silent_ticks: int) -> bool:
-        """Let others lead what this node leads (CL-54). False: it leads nothing."""
-        leading = [actor for actor in self.groups.values() if actor.group.raft.core.role is Role.LEADER]
+        """Let others lead what this node leads awake (CL-54). False: that is nothing. Of those that sleep the others
+        notice by themselves, as when a node dies: thousands could not be handed over in time."""
+        leading = [actor for actor in self.awake() if actor.group.raft.core.role is Role.LEADER]
         for actor in leading:
             actor.inbox.put(HandOver(max_silent_ticks))
         return bool(leading)

@@ -43,12 +43,21 @@ from queen_node.membership import MembershipDesk
 from queen_node.membership_view import MembershipView
 from queen_node.metrics import Metrics
 from queen_node.observability import LoopWatch
-from queen_node.opening import close_data, open_data, open_group, open_machine, untold_flip
+from queen_node.opening import (
+    CELL_LIFE,
+    close_data,
+    open_data,
+    open_group,
+    open_machine,
+    raft_settings,
+    untold_flip,
+)
 from queen_node.peering import NODE_FRAME_EVERY_S, GroupPeers, Peering, Report
 from queen_node.peers import parse_peers
 from queen_node.pipeline import Pipeline
 from queen_node.readiness import QuorumWatch
 from queen_node.scrub import Pace, Scrub
+from queen_node.sleepers import Sleepers
 from queen_node.snapshot_actor import SnapshotActor
 from queen_node.state.members import members_of
 from queen_node.state.rocks import StoreDamaged
@@ -140,7 +149,8 @@ class Node:
             has_room=lambda: not self._keeper.gates.storage_full)
         self.host = Host(settings.node_id, self._open_actor, Antechamber(
             at_most_tenants=settings.max_tenants, bound=settings.command_queue_depth,
-            mint=lambda: random.randbytes(16)))
+            mint=lambda: random.randbytes(16)),
+            partial(self._make_sleepers, self._peering) if self._peering is not None else None)
         too_new = unreadable(members_of(self.host.cell.group.machine.store.committed()).cluster_version)
         if too_new is not None:
             raise CannotStart(f"{opened.places.store}: {too_new}")
@@ -187,6 +197,13 @@ class Node:
         if flipped is not None and untold_flip(opened, life) is None:
             self._snapshots.log_told(life, flipped[0])
         return actor
+
+    def _make_sleepers(self, peering: Peering, host: Host) -> Sleepers:
+        settings = self.settings
+        return Sleepers(
+            settings.node_id, host, election_ticks=raft_settings(settings).election_ticks,
+            tick_s=settings.heartbeat_ms / 1000, boottime_us=self._source.boottime_us,
+            tell=lambda node, call: peering.tell(CELL_LIFE, node, call), put=host.tell)
 
     def _keep_layout(self, layout: Layout) -> None:
         self._opened.layout = write_layout(self._opened.places, layout)

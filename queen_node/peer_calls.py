@@ -1,5 +1,6 @@
 """What the same group says to itself on two nodes, beside Raft: calls on their way to the leader, and what it knows of
-them (contract/cluster.md 4.3, M-42); and what nodes say to each other of the cell's members (`OperatorCall`).
+them (contract/cluster.md 4.3, M-42); and what nodes say to each other: of the cell's members (`OperatorCall`), of
+groups that sleep (`QuietCall`).
 
 A leader does not answer a write: the node that took it applies the entry too and answers from that. So only what does
 not show in the log has an answer here. Encoded as `[version, [kind, field, …]]`, CBOR.
@@ -17,6 +18,8 @@ PEER_CALLS_VERSION = 1
 
 Id: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Pairs: TypeAlias = Annotated[tuple[tuple[Number, Number], ...], msgspec.Meta(max_length=4096)]
+Lives: TypeAlias = Annotated[tuple[Number, ...], msgspec.Meta(max_length=4096)]
 Name: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=65_535)]
 
 
@@ -122,8 +125,23 @@ class Known(_Call, frozen=True, tag=12):
     directories: tuple[tuple[Number, Id], ...]
 
 
+class QuietHeld(_Call, frozen=True, tag=13):
+    """Of the lives from `first` to `last` the sender takes these, (life, term), to sleep under the receiver (M-30)."""
+
+    first: Number
+    last: Number
+    pairs: Pairs
+
+
+class NotQuiet(_Call, frozen=True, tag=14):
+    """The sender does not lead these lives asleep."""
+
+    lives: Lives
+
+
+QuietCall: TypeAlias = QuietHeld | NotQuiet
 OperatorCall: TypeAlias = AskOperator | OperatorTold | Members | Removed | Known
-PeerCall: TypeAlias = OperatorCall | Forward | ForwardPop | Withdraw | AskRead | NotTaken | Nothing | ReadAt
+PeerCall: TypeAlias = QuietCall | OperatorCall | Forward | ForwardPop | Withdraw | AskRead | NotTaken | Nothing | ReadAt
 
 
 def encode(call: PeerCall) -> bytes:

@@ -15,9 +15,9 @@ from typing import NamedTuple, Protocol
 import trio
 
 from queen_node import config, peer_calls
-from queen_node.events import TICK, Event, Heard, HeardClock
+from queen_node.events import Heard
 from queen_node.layout import Layout
-from queen_node.peer_calls import OperatorCall, PeerCall
+from queen_node.peer_calls import OperatorCall, PeerCall, QuietCall
 from queen_node.peers import PeerLog, listen_address, parse_peers
 from queen_node.versions import FORMAT, OLDEST_FORMAT
 from raft import messages
@@ -58,8 +58,20 @@ class Ears(Protocol):
         """What a group said to itself on another node."""
         ...
 
-    def tell_all(self, event: Event) -> None:
-        """What concerns all groups."""
+    def hear_quiet(self, node: NodeId, call: QuietCall) -> None:
+        """What a node says of groups that sleep."""
+        ...
+
+    def hear_frame(self, node: NodeId, frame: NodeFrame) -> None:
+        """How a node is."""
+        ...
+
+    def quiet_summary(self, node: NodeId) -> tuple[int, int]:
+        """Count and hash of the groups that this node leads asleep with that one (M-30)."""
+        ...
+
+    def tick(self) -> None:
+        """Raft's unit of time has passed."""
         ...
 
 
@@ -193,7 +205,7 @@ class Peering:
                     self.on_snapshot(peer, life, word)
             case NodeFrame():
                 self._transport.note_place(peer, frame.log_place)
-                self._host.tell_all(HeardClock(peer, frame.boottime_us))
+                self._host.hear_frame(peer, frame)
                 self._hear_report(peer, Report(frame.disk_used_percent, frame.quorum_silent_ms, frame.log_place))
 
     def _hear(self, peer: NodeId, life: int, data: bytes, decode: Callable[[bytes], Message | PeerCall]) -> None:
@@ -207,6 +219,8 @@ class Peering:
         if isinstance(said, OperatorCall):
             if self.on_operator is not None:
                 self.on_operator(peer, said)
+        elif isinstance(said, QuietCall):
+            self._host.hear_quiet(peer, said)
         elif not self.held:
             self._host.hear(life, Heard(peer, said))
 
@@ -222,12 +236,14 @@ class Peering:
         while True:
             await trio.sleep(self._tick_s)
             if not self.held:
-                self._host.tell_all(TICK)
+                self._host.tick()
 
     async def _say_how_we_are(self) -> None:
         while True:
-            frame = NodeFrame(
-                self._source.boottime_us(), self._source.boot_id, self._process_number, 0, 0, *self._report())
+            report = self._report()
             for peer in self._peers:
-                self._transport.send_node_frame(peer, frame)
+                quiet_count, quiet_hash = self._host.quiet_summary(peer)
+                self._transport.send_node_frame(peer, NodeFrame(
+                    self._source.boottime_us(), self._source.boot_id, self._process_number, quiet_count, quiet_hash,
+                    report.disk_used_percent, report.quorum_silent_ms, report.log_place))
             await trio.sleep(NODE_FRAME_EVERY_S)

@@ -233,6 +233,13 @@ class GroupClock:
         clock_us = self._base_us + elapsed_at_least_us(elapsed_us)
         return Estimate(max(self.last_stamp_us, clock_us), self._is_weak)
 
+    def boottime_at(self, clock_us: int) -> int:
+        """What this machine's BOOTTIME is when the group clock says so; elsewhere than at the leader as far as is known
+        now."""
+        if self.offset_us is not None:
+            return clock_us - self.offset_us
+        return self._source.boottime_us() + clock_us - self.now_us()
+
     def to_record(self) -> tuple[int, int]:
         """(clock_us, clock_offset_us) for a write to the log: (0, 0) when only a weak estimate is known."""
         estimate = self.estimate()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from random import Random
 
-from raft import changes
+from raft import changes, quiet
 from raft.configurations import Configurations
 from raft.invariants import broken, must
 from raft.leadership import Leadership
@@ -40,12 +40,13 @@ class Core(Member):
     vote_clocks, the group clock as each voter that elected this leader estimates it: (clock_us, is_weak) (M-21, M-22).
     For the driver to set: own_clock, its own estimate, which its grants of votes carry; blank_data, what the blank
     entry of a term holds. The first `ready` or `propose` after an election appends that entry, so a driver that sees
-    `role` turn to LEADER can set it in time.
+    `role` turn to LEADER can set it in time. is_wanted: something waits here for the group, so it must not sleep.
+    rests: it agreed to sleep, or sleeps (`quiet`).
     """
 
     __slots__ = (
         "_configurations", "_handed_index", "_is_unsettled", "_restore", "applied_index", "blank_data", "commit_index",
-        "leader_commit_index",
+        "is_wanted", "leader_commit_index", "rests",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +71,7 @@ class Core(Member):
         self._handed_index = applied_index
         self._restore: Restore | None = None
         self.blank_data = b""
+        self.is_wanted = self.rests = False
         must(applied_index >= log.first_index - 1, "the log starts after what is applied", applied=applied_index)
         self._configurations = Configurations(applied_index, configuration)
         self._use_configuration()
@@ -143,6 +145,7 @@ class Core(Member):
 
     def tick(self) -> None:
         """Raft's unit of time has passed."""
+        self.rests = False
         leadership = self._leadership
         if leadership is not None:
             leadership.tick(self.commit_index)
@@ -157,6 +160,8 @@ class Core(Member):
 
     def step(self, message: Message) -> None:
         """Take in a peer's message; what follows from it waits in `ready()`."""
+        if type(message) not in quiet.WORDS:
+            self.rests = False
         if message.term > self.term:
             if self._disturbs(message):
                 self._deny(message, Denial.HEARS_LEADER)
@@ -214,6 +219,7 @@ class Core(Member):
         if leadership.transfer_target:
             raise TransferInProgress(leadership.transfer_target)
         must(len(payloads) > 0, "proposed nothing")
+        self.rests = False
         self._open_term(leadership)
         first_index = self.log.append(self.term, EntryKind.COMMANDS, payloads)
         self._check()
@@ -226,6 +232,7 @@ class Core(Member):
         NotLeader.
         """
         self._lead().reads.ask(request)
+        self.rests = False
 
     def supply(self, peer: int, previous: tuple[int, int], entries: Sequence[Entry]) -> bool:
         """Send a member that `Ready.left_behind` named the entries that it needs, read back from this disk (M-10).
@@ -292,7 +299,17 @@ class Core(Member):
         leadership = self._lead()
         if target == self.node_id or not self.configuration.is_voter(target):
             raise ValueError(f"leadership cannot go to {target}")
+        self.rests = False
         leadership.transfer_to(target)
+
+    def wake(self, silent_ticks: int) -> None:
+        """It sleeps no longer (`quiet`). silent_ticks: how long its leader's process has been silent meanwhile; from an
+        election timeout on it knows no leader any more, and is as ready to vote as one that ticked."""
+        self.rests = False
+        if self._leadership is None:
+            self._elapsed_ticks = min(silent_ticks, self._settings.election_ticks)
+            if silent_ticks >= self._settings.election_ticks:
+                self.leader = 0
 
     @property
     def leader_silent_ticks(self) -> int:
@@ -341,6 +358,7 @@ class Core(Member):
 
         skip_pre_vote: for the first leader of a new group, who can disturb nobody (M-70).
         """
+        self.rests = False
         if self.role is Role.LEADER or not self._may_stand():
             return
         if skip_pre_vote or not self._settings.pre_vote:

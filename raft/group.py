@@ -7,11 +7,12 @@ What the entries mean is the driver's business. Source: DESIGN, "Raft" and "The 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import cbor2
 import msgspec
 
+from raft import quiet
 from raft.clock import Estimate, GroupClock, start_of_term_us
 from raft.core import Core, Role
 from raft.invariants import must
@@ -76,6 +77,8 @@ class RaftGroup:
         self._writes: deque[LogWrite] = deque()
         self._send: list[Message] = []
         self._led_term = 0
+        self._idle_ticks = -quiet.ELECTED_TICKS
+        self._times_asked = 0
 
     @property
     def may_propose(self) -> bool:
@@ -90,10 +93,12 @@ class RaftGroup:
 
     def propose(self, data: bytes) -> tuple[int, int]:
         """Append one entry of commands: (index, term). Raises NotLeader."""
+        self._idle_ticks = -quiet.USED_TICKS
         return self.core.propose((data,)), self.core.term
 
     def read_index(self, request: int) -> None:
         """Ask for a read index; the answer comes in `Pumped.reads`. Raises NotLeader."""
+        self._idle_ticks = -quiet.USED_TICKS
         self.core.read_index(request)
 
     def supply(self, peer: int, previous: tuple[int, int], entries: Sequence[Entry]) -> bool:
@@ -116,6 +121,36 @@ class RaftGroup:
             if core.term != self._offset_term:
                 self._learn_offset(message.entries)
             self._hear_stamp(message.entries[-1])
+
+    # When it sleeps (`quiet`)
+
+    def tick(self, live: Collection[int]) -> None:
+        """Raft's unit of time has passed. live: nodes that answer, with whom the group may sleep; none: it never does.
+        """
+        core = self.core
+        core.tick()
+        if not live or core.role is not Role.LEADER:
+            return
+        self._idle_ticks += 1
+        if self._idle_ticks >= self.life % quiet.ASK_SPREAD_TICKS and quiet.is_level(core, live):
+            self._idle_ticks = -quiet.ASK_AGAIN_TICKS << min(self._times_asked, quiet.ASK_DOUBLED_MAX)
+            self._times_asked += 1
+            quiet.ask(core, live)
+
+    def rests(self, live: Collection[int]) -> bool:
+        """Whether it agreed to sleep; of a leader, whether all have."""
+        quiet.rest_if_agreed(self.core, live)
+        return self.core.rests
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is still to be written, sent or applied."""
+        return not (self._writes or self._send or self.core.has_ready())
+
+    def wake(self, silent_ticks: int) -> None:
+        """See `Core.wake`."""
+        self._idle_ticks, self._times_asked = -quiet.ELECTED_TICKS, 0
+        self.core.wake(silent_ticks)
 
     def hear_boottime(self, node_id: int, boottime_us: int) -> None:
         """A node frame, just read, said what its sender's BOOTTIME was when it was sent (M-21).

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from raft import changes
+from raft import changes, quiet
 from raft.invariants import broken
 from raft.messages import (
     Append,
     AppendAccepted,
     AppendRejected,
+    AskQuiet,
     Committed,
     Denial,
     Heartbeat,
@@ -23,6 +24,8 @@ from raft.messages import (
     PreVote,
     PreVoteDenied,
     PreVoteGranted,
+    QuietAgreed,
+    QuietRefused,
     StaleTerm,
     TimeoutNow,
     Vote,
@@ -133,15 +136,15 @@ def ignore(core: Core, message: Message) -> None:
     """An answer that came too late for the role that asked, or told all by its term."""
 
 
-def meet_second_leader(core: Core, message: Append | Heartbeat | Committed | TimeoutNow) -> None:
+def meet_second_leader(core: Core, message: Append | Heartbeat | Committed | TimeoutNow | AskQuiet) -> None:
     broken("two leaders in one term", term=core.term, leaders=(core.node_id, message.sender))
 
 
 Handler = Callable[["Core", Any], None]
 
 _ANSWERS: Final = (
-    AppendAccepted, AppendRejected, HeartbeatAnswered, PreVoteDenied, PreVoteGranted, StaleTerm, VoteDenied,
-    VoteGranted,
+    AppendAccepted, AppendRejected, HeartbeatAnswered, PreVoteDenied, PreVoteGranted, QuietAgreed,
+    QuietRefused, StaleTerm, VoteDenied, VoteGranted,
 )  # fmt: skip
 _IN_EVERY_ROLE: Final[Mapping[type, Handler]] = {
     **dict.fromkeys(_ANSWERS, ignore),
@@ -154,6 +157,7 @@ _UNLESS_LEADER: Final[Mapping[type, Handler]] = {
     Heartbeat: take_heartbeat,
     Committed: take_commit,
     TimeoutNow: take_over,
+    AskQuiet: quiet.answer,
 }
 HANDLERS: Final[Mapping[Role, Mapping[type, Handler]]] = {
     Role.FOLLOWER: _UNLESS_LEADER,
@@ -161,10 +165,12 @@ HANDLERS: Final[Mapping[Role, Mapping[type, Handler]]] = {
     Role.CANDIDATE: {**_UNLESS_LEADER, VoteGranted: take_grant, VoteDenied: take_denial},
     Role.LEADER: {
         **_IN_EVERY_ROLE,
-        **dict.fromkeys((Append, Heartbeat, Committed, TimeoutNow), meet_second_leader),
+        **dict.fromkeys((Append, Heartbeat, Committed, TimeoutNow, AskQuiet), meet_second_leader),
         AppendAccepted: take_acceptance,
         AppendRejected: take_rejection,
         HeartbeatAnswered: take_heartbeat_answer,
+        QuietAgreed: quiet.take_agreement,
+        QuietRefused: quiet.take_refusal,
     },
 }
 """What each role does with each message of its own term."""

@@ -22,6 +22,7 @@ from raft.messages import (
     TimeoutNow,
 )
 from raft.progress import Mode, Progress
+from raft.quiet import QuietAsk
 from raft.quorum import Configuration
 from raft.reads import ReadRounds
 from raft.settings import Settings
@@ -32,7 +33,7 @@ class Leadership:
 
     __slots__ = (
         "_configuration", "_left_behind", "_log", "_node_id", "_send", "_settings", "_term", "_ticks_since_heartbeat",
-        "_transfer_ticks", "progress", "reads", "replicate_due", "term_start_index", "transfer_target",
+        "_transfer_ticks", "progress", "quiet", "reads", "replicate_due", "term_start_index", "transfer_target",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +50,7 @@ class Leadership:
         self._log, self._settings, self._send = log, settings, send
         self.progress: dict[int, Progress] = {}
         self.reads = ReadRounds()
+        self.quiet = QuietAsk()
         self.term_start_index = 0
         self.transfer_target = 0
         self._left_behind: list[int] = []
@@ -136,12 +138,16 @@ class Leadership:
             if self._transfer_ticks >= self._settings.election_ticks:
                 self.transfer_target = 0
         self._ticks_since_heartbeat += 1
+        self.quiet.tick()
+        if self.quiet.waits:
+            return
         if self._ticks_since_heartbeat >= self._settings.heartbeat_ticks:
             self.send_heartbeats(commit_index)
             self.hand_over_if_level()
 
     def send_heartbeats(self, commit_index: int) -> None:
         self._ticks_since_heartbeat = 0
+        self.quiet.take_back()
         for peer, progress in self.progress.items():
             progress.told_commit = min(progress.match_index, commit_index)
             self._send.append(Heartbeat(self._node_id, peer, self._term, progress.told_commit, self.reads.round))
@@ -215,6 +221,7 @@ class Leadership:
 
     def _append(self, peer: int, previous_index: int, commit_index: int, entries: tuple[Entry, ...]) -> Append:
         previous_term = self._log.term_at(previous_index)
+        self.quiet.take_back()
         return Append(
             self._node_id, peer, self._term, previous_index, previous_term, commit_index, self.reads.round, entries
         )

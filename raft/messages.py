@@ -184,6 +184,31 @@ class StaleTerm(Envelope, frozen=True, tag=14):
     """Answer to a request of an earlier term: that term is over."""
 
 
+class AskQuiet(Envelope, frozen=True, tag=15):
+    """Sleep with me: the leader's log ends with this entry, all of it is committed, and nothing is under way (M-31).
+
+    number: of the question within the term, echoed; what the leader says after it takes the question back.
+    """
+
+    last_index: Number
+    last_term: Number
+    number: Number
+
+    is_request: ClassVar[bool] = True
+
+
+class QuietAgreed(Envelope, frozen=True, tag=16):
+    """The sender's log is that log, and it waits without a tick until something happens (`quiet` says what)."""
+
+    number: Number
+
+
+class QuietRefused(Envelope, frozen=True, tag=17):
+    """The sender lacks something, or something waits there for the group."""
+
+    number: Number
+
+
 Message: TypeAlias = (
     Append
     | AppendAccepted
@@ -199,6 +224,9 @@ Message: TypeAlias = (
     | VoteDenied
     | TimeoutNow
     | StaleTerm
+    | AskQuiet
+    | QuietAgreed
+    | QuietRefused
 )
 
 

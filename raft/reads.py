@@ -34,6 +34,11 @@ class ReadRounds:
         return bool(self._open)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no read waits for anything."""
+        return not (self._asked or self._open or self._answered)
+
+    @property
     def has_answers(self) -> bool:
         return bool(self._answered)
 

@@ -11,13 +11,13 @@ from structlog.testing import capture_logs
 
 from queen_node import peer_calls
 from queen_node.config import Settings
-from queen_node.events import Event, Heard
+from queen_node.events import Heard
 from queen_node.layout import LAYOUT_VERSION, Layout
 from queen_node.peering import NODE_FRAME_EVERY_S, Peering, Report
 from raft import messages
 from raft.clock import SystemTime
 from raft.messages import Heartbeat
-from raft.peer_frames import Call, CallFrame, Frame, Hello, RaftFrame
+from raft.peer_frames import Call, CallFrame, Frame, Hello, NodeFrame, RaftFrame
 from raft.peer_handshake import Address, Purpose, request_headers
 from raft.peer_socket import dialled
 from tests.cluster.transports import LOCALHOST, PATIENCE_S, TOKEN, RawPeer, node_frame
@@ -44,8 +44,17 @@ class Listening:
     def hear(self, life: int, heard: Heard) -> None:
         self._send.send_nowait((life, heard))
 
-    def tell_all(self, event: Event) -> None:
-        """Ticks and clocks."""
+    def hear_quiet(self, node: int, call: peer_calls.QuietCall) -> None:
+        """What this test never says."""
+
+    def hear_frame(self, node: int, frame: NodeFrame) -> None:
+        """Clocks."""
+
+    def quiet_summary(self, node: int) -> tuple[int, int]:
+        return (0, 0)
+
+    def tick(self) -> None:
+        """Nothing happens by itself."""
 
     async def next_heard(self) -> tuple[int, Heard]:
         """What a group hears next."""

@@ -19,9 +19,11 @@ from queen_node.peer_calls import (
     Malformed,
     Members,
     Nothing,
+    NotQuiet,
     NotTaken,
     OperatorTold,
     PeerCall,
+    QuietHeld,
     ReadAt,
     Removed,
     Withdraw,
@@ -47,6 +49,9 @@ CALLS: dict[type, st.SearchStrategy[PeerCall]] = {
     OperatorTold: st.builds(OperatorTold, NUMBERS, NUMBERS, st.binary(max_size=99)),
     Members: st.builds(Members, st.binary(max_size=99)),
     Removed: st.builds(Removed, NUMBERS),
+    QuietHeld: st.builds(
+        QuietHeld, NUMBERS, NUMBERS, st.lists(st.tuples(NUMBERS, NUMBERS), max_size=3).map(tuple)),
+    NotQuiet: st.builds(NotQuiet, st.lists(NUMBERS, max_size=3).map(tuple)),
     Known: st.builds(Known, st.lists(st.tuples(NUMBERS, IDS), max_size=3).map(tuple)),
 }
 SAID = st.one_of(*CALLS.values())

@@ -20,6 +20,7 @@ from bench import (
     cluster,
     failover,
     fire_latency,
+    idle_tenants,
     load,
     queue_throughput,
     report,
@@ -45,6 +46,7 @@ SUBJECTS: dict[str, Callable[[Bench], Results]] = {
     "cluster": cluster.measure,
     "failover": failover.measure,
     "catch_up": catch_up.measure,
+    "idle_tenants": idle_tenants.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 
@@ -56,6 +58,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="smaller and shorter: shows that all works, judges less")
     parser.add_argument("--scratch", type=Path, default=RESULTS, help="folder for data; its disk is measured too")
     chosen = parser.parse_args()
+    chosen.subjects = [name.replace("-", "_") for name in chosen.subjects]
     for name in chosen.subjects:
         if name not in SUBJECTS:
             parser.error(f"no subject {name!r}; there are {names}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,8 +24,8 @@ FIRST_WRITE = b'{"items":[{"queue":"first","payload":1}]}'
 class Cluster:
     """Three nodes, each on its folder and ports through any number of starts."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._folder, self._settings = folder, settings or {}
         self._ports = {node_id: free_port() for node_id in NODES}
         raft_ports = {node_id: free_port() for node_id in NODES}
         self._peers = ",".join(
@@ -37,7 +37,7 @@ class Cluster:
         """Starts one and does not wait."""
         node = self.nodes[node_id] = Node(self._folder / f"node-{node_id}", {
             "QUEEN_RAFT_REPLICATOR": "raft", "QUEEN_RAFT_PEERS": self._peers, "QUEEN_RAFT_NODE_ID": str(node_id),
-            "QUEEN_RAFT_LISTEN": f"127.0.0.1:{self._raft_ports[node_id]}",
+            "QUEEN_RAFT_LISTEN": f"127.0.0.1:{self._raft_ports[node_id]}", **self._settings,
         }, port=self._ports[node_id])
         return node
 
@@ -68,9 +68,9 @@ class Cluster:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Cluster]:
-    """Three healthy nodes; killed at the end."""
-    cluster = Cluster(folder)
+def running(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    """Three healthy nodes; killed at the end. settings: of all of them, beside what makes them a cluster."""
+    cluster = Cluster(folder, settings)
     with ExitStack() as stack:
         stack.callback(cluster.kill)
         for node_id in NODES:

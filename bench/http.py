@@ -23,9 +23,11 @@ class Answer(NamedTuple):
     body: bytes
 
 
-def request(method: str, target: str, body: bytes = b"") -> bytes:
-    """One whole request, ready to be sent."""
+def request(method: str, target: str, body: bytes = b"", tenant: str = "") -> bytes:
+    """One whole request, ready to be sent. tenant: none named when empty."""
     head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n"
+    if tenant:
+        head += f"x-queen-tenant: {tenant}\r\n"
     if body or method == "POST":
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     return f"{head}\r\n".encode() + body
@@ -93,9 +95,9 @@ class Client:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._parser = AnswerParser()
 
-    def call(self, method: str, target: str, body: bytes = b"") -> Answer:
+    def call(self, method: str, target: str, body: bytes = b"", tenant: str = "") -> Answer:
         """One request, one answer. Raises OSError (also when it takes too long) and BadAnswer."""
-        self._socket.sendall(request(method, target, body))
+        self._socket.sendall(request(method, target, body, tenant))
         while True:
             data = self._socket.recv(256 * 1024)
             if not data:

@@ -52,6 +52,12 @@ GOALS = {
     "hand-over max": Goal("SIGTERM of the leader, the slowest write meanwhile", "s", 1.0),
     "catch-up": Goal("a node 1 GiB behind, from its start until it serves", "s", 300.0),
     "catch-up p99": Goal("a write beside it, p99, to that of quiet", "times", 3.0),
+    "idle tenants": Goal("three nodes, 10,000 idle tenants, the busiest node", "% of a core", 3.0),
+    "idle tenants memory": Goal("the same, the largest node", "MB", 500.0),
+    "first write": Goal("the first write of a new tenant over one of an old one, medians", "ms", 50.0),
+    "restart of tenants": Goal("a node with 10,000 tenants, from exec to healthy", "s", 5.0),
+    "orphaned fires": Goal(
+        "kill -9 of the leader of 10,000 quiet groups, timers due in 100: the latest", "s late", 5.0),
     "idle": Goal("an idle node, 1,000,000 pending", "% of a core", 1.0),
 }
 

@@ -79,13 +79,14 @@ class Host(Groups[GroupActor]):
             actor.inbox.put(TICK)
 
     def hear_frame(self, node: int, frame: NodeFrame) -> None:
-        """How another node is: its clock, for the groups that are awake, and what it leads asleep."""
+        """How another node is: its clock, for the awake groups that it leads, and what it leads asleep."""
         if self.sleepers is not None:
             self.sleepers.hear_frame(
                 node, frame.process_number, frame.boottime_us, (frame.quiet_count, frame.quiet_hash))
         clock = HeardClock(node, frame.boottime_us)
         for actor in self._awake.values():
-            actor.inbox.put(clock)
+            if actor.group.raft.core.leader == node:
+                actor.inbox.put(clock)
 
     def hear_quiet(self, node: int, call: QuietCall) -> None:
         """What a node says of groups that sleep."""

@@ -234,7 +234,7 @@ class Peering:
 
     async def _tick(self) -> None:
         while True:
-            await trio.sleep(self._tick_s)
+            await _sleep_until_next(self._tick_s)
             if not self.held:
                 self._host.tick()
 
@@ -246,4 +246,9 @@ class Peering:
                 self._transport.send_node_frame(peer, NodeFrame(
                     self._source.boottime_us(), self._source.boot_id, self._process_number, quiet_count, quiet_hash,
                     report.disk_used_percent, report.quorum_silent_ms, report.log_place))
-            await trio.sleep(NODE_FRAME_EVERY_S)
+            await _sleep_until_next(NODE_FRAME_EVERY_S)
+
+
+async def _sleep_until_next(period_s: float) -> None:
+    """Until the clock shows a multiple of it: what has one period wakes an idle node once."""
+    await trio.sleep_until((trio.current_time() // period_s + 1) * period_s)

@@ -207,7 +207,8 @@ class Sleepers:
                 self._tell(node, word)
 
     def hear(self, node: int, call: QuietCall) -> None:
-        """What is compared when the sums differ: both sides wake what only one of them takes to sleep."""
+        """What is compared when the sums differ. A group that sleeps only there wakes; about one that sleeps only here
+        that node is asked again."""
         process = self._process(node)
         match call:
             case QuietHeld(first, last, pairs):
@@ -216,7 +217,9 @@ class Sleepers:
                 if wrong:
                     self._tell(node, NotQuiet(tuple(wrong)))
                 for life in [life for life in ours if first <= life <= last and ours[life] != theirs.get(life)]:
-                    self._put(life, Wake())
+                    self._led[life] -= {node}
+                    process.with_it.drop(life)
+                    self._to_ask.append((life, node))
             case NotQuiet(lives):
                 for life in lives:
                     if life in process.under.terms:

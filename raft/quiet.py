@@ -111,11 +111,12 @@ def ask(core: Core, peers: Collection[int]) -> None:
 
 
 def rest_if_agreed(core: Core, live: Collection[int]) -> None:
-    """A leader sleeps once every member on a live node has agreed."""
+    """A leader sleeps once every member on a live node has agreed. Asking one more does not wake one that sleeps."""
     leadership = core._leadership
-    agreed = leadership.quiet.agreed if leadership is not None else ()
-    if leadership is not None and agreed and is_level(core, live):
-        core.rests = all(peer in agreed for peer in leadership.progress if peer in live)
+    if leadership is None or core.rests or not leadership.quiet.agreed:
+        return
+    if all(peer in leadership.quiet.agreed for peer in leadership.progress if peer in live):
+        core.rests = is_level(core, live)
 
 
 def agreed(core: Core) -> frozenset[int]:

@@ -111,7 +111,7 @@ def _carry_out(step: Step, wanted: Wanted, judged: Judged) -> Committed:
     # One appender for both: a due timer whose id one of the pushes has appends nothing (TM-62).
     appender = push.Appender(step)
     placed = push.carry_out(appender, wanted.pushes)
-    # They file partitions and look at what is in them now; what it changed beside its messages may be written later.
+    # Behind the messages themselves, which they look at; what `finish` writes they do not need.
     positions.carry_out(step, wanted.positions)
     elements = kv.carry_out(step, wanted.kv, judged.kv)
     rules = RulesOfFire(*wanted.rules) if wanted.firing else None
@@ -169,8 +169,9 @@ def _judge_acks(step: Step, named_acks: Sequence[Ack]) -> JudgedAcks | RolledBac
         if refused is not None:
             nth, cause, verdict = refused
             refusals.append(RolledBack(cause, Part.ACK, places[nth], verdict=verdict))
-        standing[partition_id, group] = place_found, msgspec.structs.replace(
-            cursor, committed=part.ruling.reached, retries=part.ruling.retries)
+        if len(places_of) > 1:
+            standing[partition_id, group] = place_found, msgspec.structs.replace(
+                cursor, committed=part.ruling.reached, retries=part.ruling.retries)
         judged.append((places, part))
     return min(refusals, key=_index_of) if refusals else judged
 

@@ -30,6 +30,7 @@ from queen_node.ids import IdMint, uuid_text
 from queen_node.state.transactions import Committed
 
 COMMAND_MAX_BYTES = 8 << 20  # M-51: applying one must not hold the group
+PIECES_OF_ONE_SLICE = 2  # of an answer: its head and the only slice of its results
 KV_OPERATIONS_MAX, KV_KEYS_MAX = 64, 256  # fixed, other than on the route (transactions.md 2.3)
 
 
@@ -94,12 +95,21 @@ class TransactionHandlers:
             raise Refused(UNDECIDED[error.code]) from None
         answer = unpacked(raw)
         if isinstance(answer, Committed):
-            return Response(200, render_committed(
-                self._new_id(), answer, transaction.layout, transaction.acks, transaction.pushes,
-                len(transaction.positions)))
+            return Response(200, await self._rendered(answer, transaction))
         refused, particulars = refusal_of(answer, transaction.acks, transaction.pushes)
         failed_index = None if answer.index < 0 else transaction.flat_index(answer.part, answer.index)
         return Response(refused.refusal.status, refused.transaction_body(self._new_id(), failed_index, particulars))
+
+    async def _rendered(self, answer: Committed, transaction: Transaction) -> bytes:
+        pieces: list[bytes] = []
+        for piece in render_committed(
+            self._new_id(), answer, transaction.layout, transaction.acks, transaction.pushes,
+            len(transaction.positions),
+        ):
+            if len(pieces) > PIECES_OF_ONE_SLICE:
+                await trio.lowlevel.checkpoint()
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def _command(self, transaction: Transaction) -> bytes:
         """The one command of the call (TX-2). Raises RefusedAt."""

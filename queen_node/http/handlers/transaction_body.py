@@ -47,6 +47,7 @@ from queen_node.state.transactions import Part
 PARTS_MAX = 10_000  # M-51
 BODY_MAX_BYTES = 16 << 20  # 8 MiB of content are at most so much with base64 and escapes in it; more is never decoded
 
+ITEMS_A_SLICE = 256  # built between two turns of the loop
 METADATA_MAX_BYTES = 4096  # of a position (TX-53)
 OFFSET_MAX = (1 << 63) - 1
 
@@ -174,8 +175,10 @@ class Transaction:
         if not (self.layout or kv or timers or positions):
             raise RefusedAt(Refused(TX_BAD_REQUEST, "a transaction of no parts"), None)
         self._settle_leases(top.requiredLeases or ())
-        yield
-        self.pushes = command_items(self._items, 0, self._ids)
+        for start in range(0, len(self._items), ITEMS_A_SLICE):
+            self.pushes += command_items(self._items[start : start + ITEMS_A_SLICE], start, self._ids)
+            if len(self._items) > ITEMS_A_SLICE:
+                yield
         yield from self._of_family(Part.KV, self._take_kv(kv))
         yield from self._of_family(Part.TIMER, timer_calls.take_raws(timers, self.timers))
         for raw in positions:

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+import trio
 
 from queen_node import commands, errors
 from queen_node.errors import Refused
@@ -516,9 +517,22 @@ class TestRefusals:
 
 
 async def test_a_large_body_is_read_in_slices(door: Door) -> None:
-    """M-51: the loop gets turns, and nothing is read differently."""
+    """M-51: the loop gets turns, in reading and in answering, and nothing is read differently."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
     operations = [push(*[item(f"a{n}", payload="x" * 900) for n in range(1000)]), *[
         {"type": "push", **item(f"b{n}", payload="y" * 900)} for n in range(1000)]]
-    results = await door.results(operations=operations)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        results = await door.results(operations=operations)
+        nursery.cancel_scope.cancel()
     assert [result["transactionId"] for result in results] == [
         *[f"a{n}" for n in range(1000)], *[f"b{n}" for n in range(1000)]]
+    assert [result["index"] for result in results] == list(range(2000))
+    assert turns > 20, "7 slices of the body, 8 of its items, 8 of the answer"

@@ -83,7 +83,7 @@ def run_many(arguments: argparse.Namespace) -> int:
     ends_s = None if arguments.minutes is None else began_s + 60 * arguments.minutes
     first = arguments.first or (1 if ends_s is None else int(time.time()))
     seeds = count(first) if ends_s is not None else iter(range(first, first + (arguments.seeds or SEEDS_DEFAULT)))
-    processes, totals = os.cpu_count() or 1, Totals()
+    processes, totals = arguments.cores, Totals()
     with Pool(processes) as pool:
         for batch in _batches(seeds, SEEDS_A_TASK * processes):
             if ends_s is not None and time.monotonic() > ends_s:
@@ -118,6 +118,7 @@ def read_arguments(given: Sequence[str]) -> argparse.Namespace:
     how_many.add_argument("--seed", type=int, help="this one alone")
     how_many.add_argument("--figures", action="store_true", help="how fast it is without faults, on one core")
     parser.add_argument("--first", type=int, help="the first of the seeds")
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="how many at once (all)")
     parser.add_argument("--length", type=float, help="virtual seconds of faults in each run (drawn, 1.5 to 5)")
     return parser.parse_args(given)
 

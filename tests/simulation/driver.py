@@ -180,7 +180,7 @@ class GroupDriver:
         self._arm_wheel()
 
     def _tick_is_quiet(self) -> bool:
-        """A tick after which there is nothing to do, as after most: half of a run's time went into such turns. What
+        """A tick after which there is nothing to do, as after most: a third of a run's time went into such turns. What
         time itself brings comes by the alarm and the wheel."""
         core = self.core
         before = core.role, core.term, core.leader

@@ -1,6 +1,6 @@
 """What is put upon a cluster, drawn from the seed: which fault, on whom, for how long. Each ends by itself.
 
-A row of `MENU` is a kind of fault; membership changes and wiped disks will be rows of it.
+A row of `MENU` is a kind of fault. Members that come and go, and disks that are lost, are the `operator`'s business.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Committed:
         while self.index < index:
             self.terms.append((core.log.term_at(self.index + 1), core.term))
         term = core.log.term_at(index)
-        holds = {node_id: int(self._disks.holds(node_id, index, term)) for node_id in core.configuration.members}
+        holds = {node_id: int(self._disks.held(node_id, index, term)) for node_id in core.configuration.members}
         if core.configuration.agreed(holds) != 1:
             raise Broken("CL-30, committed is on a majority's disks", f"entry {term}:{index} is on {holds}")
 

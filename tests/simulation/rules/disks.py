@@ -25,6 +25,12 @@ class _Disk:
         self.hard_state = HardState()
         self.under_way: list[GroupWrite] = []
 
+    def holds(self, index: int, term: int) -> bool:
+        return index <= self.restored_index or (self.reaches(index) and self.terms[index - 1] == term)
+
+    def reaches(self, index: int) -> bool:
+        return 0 < index <= max(len(self.terms), self.restored_index)
+
     def take(self, write: GroupWrite) -> None:
         self.hard_state = write.hard_state
         if write.restart_after is not None:
@@ -56,16 +62,20 @@ class Disks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._disks: dict[int, _Disk] = {}
+        self._lost: dict[int, list[_Disk]] = {}
 
     def holds(self, node_id: int, index: int, term: int) -> bool:
         """Whether the node's disk surely has the entry."""
-        disk = self._of(node_id)
-        return index <= disk.restored_index or (self.reaches(node_id, index) and disk.terms[index - 1] == term)
+        return self._of(node_id).holds(index, term)
+
+    def held(self, node_id: int, index: int, term: int) -> bool:
+        """Whether it has the entry, or had it when it was lost: an acceptance may be on its way for longer than that.
+        """
+        return any(disk.holds(index, term) for disk in (self._of(node_id), *self._lost.get(node_id, ())))
 
     def reaches(self, node_id: int, index: int) -> bool:
         """Whether the node's disk surely has a log up to there."""
-        disk = self._of(node_id)
-        return 0 < index <= max(len(disk.terms), disk.restored_index)
+        return self._of(node_id).reaches(index)
 
     def reached_in_term(self, node_id: int, term: int, index: int) -> bool:
         """Whether the disk had a log up to there when it was last written in `term`; a later term may have cut it."""
@@ -118,7 +128,9 @@ class Disks:
 
     def wiped(self, node_id: int) -> None:
         """The disk is gone."""
-        self._disks.pop(node_id, None)
+        disk = self._disks.pop(node_id, None)
+        if disk is not None:
+            self._lost.setdefault(node_id, []).append(disk)
 
     def _of(self, node_id: int) -> _Disk:
         return self._disks.setdefault(node_id, _Disk())

@@ -42,6 +42,7 @@ class Kind(IntEnum):
     CREATE_TENANT = 10  # of group 0
     KV = 11
     SWEEP_KV = 12
+    LOCKS = 13
     TRANSACTION = 14
     KNOW_MEMBERS = 20  # of group 0, as the three below: where nodes are, and which directory they have
     CHANGE_MEMBERS = 21
@@ -67,6 +68,15 @@ class KvOp(IntEnum):
     DELETE = 5
     INCR = 6
     CHECK = 7
+
+
+class LockOp(IntEnum):
+    """First field of an operation in a LOCKS command or query."""
+
+    ACQUIRE = 0
+    RENEW = 1
+    RELEASE = 2
+    GET = 3
 
 
 class PayloadFlag(IntEnum):
@@ -99,6 +109,15 @@ KvCheck = tuple[int, bytes, bytes, int, bool]
 KvOperation = KvGet | KvGetMany | KvGetPrefix | KvPut | KvDelete | KvIncr | KvCheck
 # [queue, partition, consumer group, next offset or None to forget it, mode of the group if it is new]
 PositionItem = tuple[bytes, bytes, bytes, int | None, str]
+# [ACQUIRE, name, lifetime in s, owner or None, limit]
+LockAcquire = tuple[int, bytes, int, str | None, int]
+# [RENEW, name, token, lifetime in s, slot, owner or None]
+LockRenew = tuple[int, bytes, int, int, int, str | None]
+# [RELEASE, name, token, slot]
+LockRelease = tuple[int, bytes, int, int]
+# [GET, name]
+LockGet = tuple[int, bytes]
+LockOperation = LockAcquire | LockRenew | LockRelease | LockGet
 # [transaction id, partition id, status word (AckStatus), lease id (b"" none), error text or None]
 AckItem = tuple[bytes, int, int, bytes, bytes | None]
 
@@ -240,6 +259,11 @@ def transaction(
 def sweep_kv(*, at_most: int) -> bytes:
     """Remove rows whose lifetime is over at the entry's stamp (KV-23)."""
     return cbor2.dumps((Kind.SWEEP_KV, b"", at_most))
+
+
+def locks(request_id: bytes, operations: Sequence[LockOperation], *, caps: KvCaps = NO_CAPS) -> bytes:
+    """Operations on different locks, each by itself (locks.md)."""
+    return cbor2.dumps((Kind.LOCKS, request_id, operations, caps))
 
 
 def create_tenant(request_id: bytes, tenant: bytes, *, at_most: int) -> bytes:

@@ -15,6 +15,7 @@ from queen_node.http.handlers.deadletters import DeadLetterHandlers
 from queen_node.http.handlers.kv import KvHandlers
 from queen_node.http.handlers.kv_calls import KvLimits
 from queen_node.http.handlers.kv_gate import KvGate
+from queen_node.http.handlers.locks import LockHandlers
 from queen_node.http.handlers.operations import HealthView, Operations, ReadyLimits
 from queen_node.http.handlers.pop import PopHandlers
 from queen_node.http.handlers.push import PushHandlers
@@ -74,8 +75,8 @@ def build_handlers(
         broker, ids, limits, kv_limits, firing=firing, timeout_ms=call_ms, rules=rules,
         subscription_mode=settings.subscription_mode,
         command_max_bytes=min(COMMAND_MAX_BYTES, settings.entry_max_bytes))
-    kv = KvHandlers(
-        KvGate(broker, quotas, timeout_ms=call_ms), ids, kv_limits, command_max_bytes=settings.entry_max_bytes)
+    gate = KvGate(broker, quotas, timeout_ms=call_ms)
+    kv = KvHandlers(gate, ids, kv_limits, command_max_bytes=settings.entry_max_bytes)
     pushes = PushHandlers(broker, ids, timeout_ms=push_ms)
     pops = PopHandlers(broker, ids, wait_default_ms=push_ms, subscription_mode=settings.subscription_mode)
     acks = AckHandlers(broker, ids, timeout_ms=call_ms)
@@ -87,6 +88,7 @@ def build_handlers(
             "timers_peek": timers.peek,
             "timers_list": timers.look,
             **kv.handlers(),
+            **LockHandlers(gate, ids).handlers(),
             "push": pushes.push,
             "pop_queue": pops.pop_queue,
             "pop_partition": pops.pop_partition,

@@ -133,6 +133,10 @@ def _transaction(code: str, text: str, status: int = 200) -> Refusal:
     return Refusal(code, status, Applied.NO, text, shape=Shape.TRANSACTION)
 
 
+def _locks(reason: str, text: str) -> Refusal:
+    return Refusal("locks_bad_request", 400, Applied.NO, text, reason, Shape.FAMILY)
+
+
 def _kv(reason: str, text: str, code: str = "kv_bad_request", status: int = 400) -> Refusal:
     return Refusal(code, status, Applied.NO, text, reason, Shape.FAMILY)
 
@@ -250,3 +254,20 @@ KV_ERROR = Refusal("kv_error", 500, Applied.UNKNOWN, "internal error", "kv_error
 KV_TIMEOUT = Refusal("kv_unavailable", 503, Applied.UNKNOWN, TIMEOUT.text, "kv_timeout", Shape.FAMILY, 1)
 KV_RETRY = Refusal("kv_unavailable", 503, Applied.UNKNOWN, RETRY.text, "kv_retry", Shape.FAMILY, 1)
 KV_NO_LEADER = Refusal("kv_unavailable", 503, Applied.NO, NO_LEADER.text, "kv_no_leader", Shape.FAMILY, 1)
+
+# --- locks: beside those of key/value
+LOCKS_BAD_BODY = _locks("locks_bad_body", "the body must be {\"operations\": [...]}")
+LOCKS_BAD_REQUEST = _locks("locks_bad_request", "the operation is wrong")
+LOCKS_UNKNOWN_OP = _locks("locks_unknown_op", "must be acquire, renew, release or get")
+LOCKS_BAD_NAME = _locks("locks_bad_name", "must be a text of 1 to 256 bytes without control characters and #")
+LOCKS_BAD_OWNER = _locks("locks_bad_owner", "must be a text of 1 to 256 bytes without control characters")
+LOCKS_BAD_LIMIT = _locks("locks_bad_limit", "must be a whole number from 1 to 1024")
+LOCKS_TTL_REQUIRED = _locks("locks_ttl_required", "a lock has a lifetime")
+LOCKS_BAD_TTL = _locks("locks_bad_ttl", "must be a whole number of seconds above 0, and never for ever")
+LOCKS_TOKEN_REQUIRED = _locks("locks_token_required", "must be the token that was given")
+LOCKS_BAD_TOKEN = _locks("locks_bad_token", "must be a whole number above 0")
+LOCKS_BAD_SLOT = _locks("locks_bad_slot", "must be a whole number from 0 to 1023")
+LOCKS_TOO_MANY_OPS = _locks("locks_too_many_ops", "too many operations in one call")
+LOCKS_TOO_MANY_KEYS = _locks("locks_too_many_keys", "too many slots in one call")
+LOCKS_DUPLICATE = _locks("locks_duplicate_in_call", "a lock is named once in a call")
+LOCKS_TENANT_FIELD = _locks("locks_tenant_not_an_input", "a call names no tenant")

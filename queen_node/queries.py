@@ -14,6 +14,7 @@ import cbor2
 
 from queen_node.answers import consume as consume_answers
 from queen_node.answers import kv as kv_answers
+from queen_node.answers import locks as lock_answers
 from queen_node.answers import timers as timer_answers
 from queen_node.state.store import CommittedStore
 
@@ -31,6 +32,7 @@ class Query(IntEnum):
     KV = 5  # whether it is one of a path route, operations; answered packed
     KV_NAMESPACES = 6
     KV_LIST = 7  # namespace, prefix, after, limit, keys only?, dead rows too?
+    LOCKS = 8  # operations; answered packed
 
 
 def _read_nothing(_view: CommittedStore, _fields: list[Any]) -> Reader:
@@ -47,6 +49,7 @@ READERS: dict[int, Callable[[CommittedStore, list[Any]], Reader]] = {
     Query.KV: kv_answers.read_kv,
     Query.KV_NAMESPACES: kv_answers.read_namespaces,
     Query.KV_LIST: kv_answers.read_list,
+    Query.LOCKS: lock_answers.read_locks,
 }
 
 

@@ -89,6 +89,7 @@ TABLE = (
     Row("DELETE", "/api/v1/kv/:ns/*key", Level.READ_WRITE, "kv_delete"),
     Row("GET", "/api/v1/resources/kv/namespaces", Level.READ_ONLY, "kv_namespaces"),
     Row("POST", "/api/v1/resources/kv/list", Level.READ_ONLY, "kv_list"),  # a read: its cursor is a key
+    Row("POST", "/api/v1/locks", Level.READ_WRITE, "locks"),  # for a get too (locks.md 2)
     # --- messages
     Row("POST", "/api/v1/push", Level.WRITE_ONLY, "push"),
     Row("GET", "/api/v1/pop", Level.READ_WRITE, "pop_discover"),  # a pop moves a cursor, so it is no read

@@ -165,17 +165,21 @@ def judge(store: Store, now_us: int, operations: Sequence[Operation]) -> Judged:
 def carry_out(step: Step, operations: Sequence[Operation], judged: Judged) -> list[Element]:
     """Write what `judge` found, on the same view, and answer the reads."""
     must(judged.lost is None, "a call that lost is carried out")
-    store = step.store
-    for namespace, key, row, before in judged.changes:
-        if row is not None:
-            kv_rows.write(store, namespace, key, row, before)
-        elif before is not None:
-            kv_rows.remove(store, namespace, key, before)
-    reading = Reading(store, step.now_us)
+    write_changes(step.store, judged.changes)
+    reading = Reading(step.store, step.now_us)
     return [
         reading.answer(operation) if element is None else element
         for operation, element in zip(operations, judged.elements, strict=True)
     ]
+
+
+def write_changes(store: Store, changes: Sequence[Change]) -> None:
+    """Write what was judged on the same view."""
+    for namespace, key, row, before in changes:
+        if row is not None:
+            kv_rows.write(store, namespace, key, row, before)
+        elif before is not None:
+            kv_rows.remove(store, namespace, key, before)
 
 
 def apply_kv(step: Step, command: Sequence[Any]) -> KvAnswer:

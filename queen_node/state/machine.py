@@ -12,7 +12,7 @@ from typing import Any
 import cbor2
 
 from queen_node.commands import ENTRY_VERSION, ENTRY_VERSION_KEPT, Kind
-from queen_node.state import consume, kv, members, push, queues, tenants, timers, transactions
+from queen_node.state import consume, kv, locks, members, push, queues, tenants, timers, transactions
 from queen_node.state.outcomes import Outcomes
 from queen_node.state.step import Step
 from queen_node.state.store import Store
@@ -34,6 +34,7 @@ HANDLERS: dict[int, Handler] = {
     Kind.CREATE_TENANT: tenants.apply_create,
     Kind.KV: kv.apply_kv,
     Kind.SWEEP_KV: kv.apply_sweep,
+    Kind.LOCKS: locks.apply_locks,
     Kind.TRANSACTION: transactions.apply_transaction,
     Kind.KNOW_MEMBERS: members.apply_know,
     Kind.CHANGE_MEMBERS: members.apply_change,

@@ -5,14 +5,21 @@ Tests share the node and stay out of each other's way by names: every queue come
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
+from queen import Queen
 
-from tests.conformance.calls import Calls
+from tests.conformance.calls import PATIENCE_S, Calls
 from tests.support.http_client import HttpClient
 from tests.support.node_process import NodeProcess
+
+Scene = Callable[[Any], Awaitable[None]]
+Run = Callable[[Scene], None]
 
 # A node of narrow limits, so that a few requests reach each of them.
 NARROW = {
@@ -95,3 +102,20 @@ def watched(process: NodeProcess) -> Iterator[NodeProcess]:
     yield process
     print("\n".join(process.log_lines()[lines_before:]))
     process.check_log()
+
+
+@pytest.fixture
+def run(node: NodeProcess) -> Iterator[Run]:
+    """Runs a scene with a client of its own, closed afterwards, all within a bound."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def run_scene(scene: Scene) -> None:
+        async def bounded() -> None:
+            async with Queen(f"http://127.0.0.1:{node.port}") as client:
+                await asyncio.wait_for(scene(client), PATIENCE_S)
+
+        asyncio.run(bounded())
+
+    yield run_scene
+    for number, handler in kept.items():  # the client takes them for itself and does not give them back
+        signal.signal(number, handler)

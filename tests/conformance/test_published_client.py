@@ -7,36 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-import signal
-from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from queen import Queen, TimerError
+from queen import TimerError
 
-from tests.conformance.calls import HOUR_MS, PATIENCE_S
-from tests.support.node_process import NodeProcess
-
-Scene = Callable[[Any], Awaitable[None]]
-Run = Callable[[Scene], None]
-
-
-@pytest.fixture
-def run(node: NodeProcess) -> Iterator[Run]:
-    """Runs a scene with a client of its own, closed afterwards, all within a bound."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def run_scene(scene: Scene) -> None:
-        async def bounded() -> None:
-            async with Queen(f"http://127.0.0.1:{node.port}") as client:
-                await asyncio.wait_for(scene(client), PATIENCE_S)
-
-        asyncio.run(bounded())
-
-    yield run_scene
-    for number, handler in kept.items():  # the client takes them for itself and does not give them back
-        signal.signal(number, handler)
+from tests.conformance.calls import HOUR_MS
+from tests.conformance.conftest import Run
 
 
 def test_it_is_the_published_one() -> None:

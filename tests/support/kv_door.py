@@ -1,4 +1,4 @@
-"""The key/value routes over the fake broker, called as the server calls them."""
+"""The key/value routes, and that of locks, over the fake broker, called as the server calls them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 from queen_node.http.handlers.kv import KvHandlers
 from queen_node.http.handlers.kv_calls import KvLimits
 from queen_node.http.handlers.kv_gate import KvGate
+from queen_node.http.handlers.locks import LockHandlers
 from queen_node.http.routes import build_router
 from queen_node.ids import IdMint
 from queen_node.quotas import Quotas, Rate
@@ -25,7 +26,7 @@ class KvDoor:
         gate = KvGate(
             self.broker, Quotas(reads=reads, writes=writes, clock_ns=lambda: self.now_ns), timeout_ms=30_000)
         kv = KvHandlers(gate, IdMint(), limits or KvLimits())
-        self._router = build_router(kv.handlers())
+        self._router = build_router({**kv.handlers(), **LockHandlers(gate, IdMint()).handlers()})
 
     async def call(self, method: str, path: str, body: bytes = b"") -> Reply:
         """One request; `path` as on the wire, its query behind a question mark."""
@@ -46,6 +47,19 @@ class KvDoor:
     async def one(self, operation: object) -> Any:
         """The element of a call of one operation."""
         return (await self.all(operation))[0]
+
+    async def locks(self, *operations: object) -> Reply:
+        """A call of locks."""
+        return await self.call("POST", "/api/v1/locks", msgspec.json.encode({"operations": operations}))
+
+    async def lock(self, word: str, name: str = "job", **fields: object) -> Any:
+        """The element of a call of one operation on a lock; a lifetime of 30 s unless it says otherwise."""
+        lifetime = {"ttlSeconds": 30} if word in ("acquire", "renew") else {}
+        reply = await self.locks({"op": word, "name": name, **lifetime, **fields})
+        assert reply.status == 200, reply
+        element = reply.document["results"][0]
+        assert (element["index"], element["op"], element["name"]) == (0, word, name)
+        return element
 
     async def path(self, method: str, path: str, document: object = ...) -> Reply:
         """One request below /api/v1/kv/; a document given as `...` is none."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queen_node import commands
-from queen_node.commands import AckStatus, Kind, KvOp, PayloadFlag, TimerOp
+from queen_node.commands import AckStatus, Kind, KvOp, LockOp, PayloadFlag, TimerOp
 from raft.invariants import InvariantBroken
 
 RID, MID = bytes(range(16)), bytes(range(16, 32))
@@ -84,6 +84,14 @@ GOLDEN: dict[str, tuple[bytes, str, list[Any]]] = {
                    [1, b"n", [b"k"]]], False, [9, 10]],
     ),
     "sweep kv": (commands.sweep_kv(at_most=512), "83 0c 40 19 0200", [12, b"", 512]),
+    "locks": (
+        commands.locks(RID, [
+            (LockOp.ACQUIRE, b"n", 60, "o", 3), (LockOp.RENEW, b"m", 7, 60, 0, None), (LockOp.RELEASE, b"l", 7, 2),
+            (LockOp.GET, b"k"),
+        ]),
+        f"84 0d {R} 84 85 00 416e 183c 616f 03 86 01 416d 07 183c 00 f6 84 02 416c 07 02 82 03 416b 82 00 00",
+        [13, RID, [[0, b"n", 60, "o", 3], [1, b"m", 7, 60, 0, None], [2, b"l", 7, 2], [3, b"k"]], [0, 0]],
+    ),
     "create tenant": (commands.create_tenant(RID, MID, at_most=9), f"84 0a {R} {M} 09", [10, RID, MID, 9]),
     "know members": (
         commands.know_members(RID, [(1, "r1:1", "h1:1", MID)]),

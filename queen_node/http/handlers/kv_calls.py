@@ -222,13 +222,13 @@ class KvCall:
         raise Refused(refusal, text, operation=self._index, field=field, limit=limit, got=got)
 
 
-def check_text(body: bytes) -> None:
+def check_text(body: bytes, refusal: Refusal = errors.KV_BAD_BODY) -> None:
     """A body that is no UTF-8 is no JSON; the decoders do not look into values. Raises Refused."""
     if not body.isascii():
         try:
             body.decode()
         except UnicodeDecodeError as error:
-            raise Refused(errors.KV_BAD_BODY, f"not UTF-8: {error.reason}") from None
+            raise Refused(refusal, f"not UTF-8: {error.reason}") from None
 
 
 def read_quickly(body: bytes, call: KvCall) -> bool:

@@ -11,7 +11,19 @@ from random import Random
 from typing import Any
 
 from queen_node import commands
-from queen_node.commands import AckItem, AckStatus, CancelOp, Kind, KvOp, KvOperation, PushItem, ScheduleOp, TimerOp
+from queen_node.commands import (
+    AckItem,
+    AckStatus,
+    CancelOp,
+    Kind,
+    KvOp,
+    KvOperation,
+    LockOp,
+    LockOperation,
+    PushItem,
+    ScheduleOp,
+    TimerOp,
+)
 from queen_node.state.groups import QUEUE_MODE
 from queen_node.state.machine import Machine
 from queen_node.state.store import Store
@@ -41,6 +53,7 @@ class History:
             Kind.ACK: self._ack, Kind.EXTEND: self._extend, Kind.HAND_BACK: self._hand_back,
             Kind.CONFIGURE: self._configure, Kind.FORGET_IDS: self._forget_ids,
             Kind.TRANSACTION: self._transaction, Kind.KV: self._kv, Kind.SWEEP_KV: self._sweep_kv,
+            Kind.LOCKS: self._locks,
             Kind.CREATE_TENANT: self._create_tenant, Kind.KNOW_MEMBERS: self._know_members,
             Kind.CHANGE_MEMBERS: self._change_members, Kind.MEMBERS_CHANGED: self._members_changed,
             Kind.RAISE_VERSION: self._raise_version,
@@ -170,6 +183,18 @@ class History:
             (KvOp.PUT_IF_ABSENT, ns, key, b"7", ttl_s, 0, required), (KvOp.DELETE, ns, key, expect, required),
             (KvOp.INCR, ns, key, self._one(1, -2, 0.1), self._one(None, 0), self._one(None, 5), ttl_s, required),
             (KvOp.CHECK, ns, key, expect or 0, required))
+        return self._random.choice(operations)
+
+    def _locks(self) -> bytes:
+        return commands.locks(self._id(), [
+            self._lock_operation(name) for name in self._random.sample((b"a", b"b", b"caf\xc3\xa9"), self._one(1, 2))])
+
+    def _lock_operation(self, name: bytes) -> LockOperation:
+        owner, limit = self._one(None, "ann", "bob"), self._one(1, 2, 9)
+        slot, token = self._one(0, 1), self._random.randint(1, 60)
+        operations: tuple[LockOperation, ...] = (
+            (LockOp.ACQUIRE, name, self._one(1, 100), owner, limit), (LockOp.RENEW, name, token, 60, slot, owner),
+            (LockOp.RELEASE, name, token, slot), (LockOp.GET, name))
         return self._random.choice(operations)
 
     def _sweep_kv(self) -> bytes:

@@ -24,6 +24,7 @@ from queen_node.http.handlers.timers import TimerHandlers
 from queen_node.http.handlers.transaction import COMMAND_MAX_BYTES, TransactionHandlers
 from queen_node.http.routes import Handler, Router, build_router
 from queen_node.ids import IdMint
+from queen_node.kv_figures import KvFigures
 from queen_node.metrics import Metrics
 from queen_node.quotas import Quotas, Rate
 
@@ -75,7 +76,7 @@ def build_handlers(
         broker, ids, limits, kv_limits, firing=firing, timeout_ms=call_ms, rules=rules,
         subscription_mode=settings.subscription_mode,
         command_max_bytes=min(COMMAND_MAX_BYTES, settings.entry_max_bytes))
-    gate = KvGate(broker, quotas, timeout_ms=call_ms)
+    gate = KvGate(broker, quotas, KvFigures(metrics, time.monotonic), timeout_ms=call_ms)
     kv = KvHandlers(gate, ids, kv_limits, command_max_bytes=settings.entry_max_bytes)
     pushes = PushHandlers(broker, ids, timeout_ms=push_ms)
     pops = PopHandlers(broker, ids, wait_default_ms=push_ms, subscription_mode=settings.subscription_mode)

@@ -8,9 +8,10 @@ from queen_node.group_actor import GroupActor
 from queen_node.host import Host
 from queen_node.keeper import Keeper
 from queen_node.metrics import Metrics
-from queen_node.state import timers
+from queen_node.state import kv, timers
 from queen_node.state.rocks import RocksEngine
 from queen_node.state.step import Tally
+from queen_node.state.store import Store
 from raft.clock import TimeSource
 from raft.log_writer import LogWriter
 
@@ -70,8 +71,14 @@ class Figures:
             metrics.leases_live = sum(row.leases_live for row in counters)
             metrics.dlq_depth = sum(row.dead_letters for row in counters)
             metrics.parked_polls = sum(len(actor.group.pops) for actor in actors) + host.antechamber.polls
-            metrics.timers_due, late_us = _due(actors)
+            metrics.timers_due, late_us = _due(actors, timers.due_figures)
             metrics.timers_oldest_late_s = late_us / 1_000_000
+            led = [actor for actor in actors if actor.group.raft.may_propose]
+            rows = [actor.group.machine.store.counters() for actor in led]
+            metrics.kv_rows, metrics.kv_stored_bytes = sum(row.kv_rows for row in rows), sum(
+                row.kv_bytes for row in rows)
+            metrics.kv_expired_not_pruned, ended_us = _due(led, kv.ended_figures)
+            metrics.kv_expiry_lag_s = ended_us / 1_000_000
             metrics.push_requests = _answered(metrics, "/api/v1/push")
             metrics.pop_requests = _answered(metrics, "/api/v1/pop")
             metrics.ack_requests = _answered(metrics, "/api/v1/ack")
@@ -100,8 +107,8 @@ class Figures:
         return read
 
 
-def _due(actors: Sequence[GroupActor]) -> tuple[int, int]:
-    """How many timers are due, at least, and by how many µs the oldest is late."""
+def _due(actors: Sequence[GroupActor], figures_of: Callable[[Store, int, int], tuple[int, int]]) -> tuple[int, int]:
+    """How many deadlines of a kind have passed, at least, and by how many µs the oldest is late."""
     count = late_us = 0
     for actor in actors:
         group = actor.group
@@ -109,7 +116,7 @@ def _due(actors: Sequence[GroupActor]) -> tuple[int, int]:
         # Between two slices of an entry the calendar is not anybody's to read.
         if group.deadline_us is None or group.deadline_us > now_us or store.batch_count:
             continue
-        due, oldest_us = timers.due_figures(store, now_us, DUE_COUNTED_MAX)
+        due, oldest_us = figures_of(store, now_us, DUE_COUNTED_MAX)
         count, late_us = count + due, max(late_us, oldest_us)
     return count, late_us
 

@@ -125,6 +125,16 @@ class Metrics:
         self.timers_fire_lag_s = Histogram(LATE_BOUNDS_S)
         self.timers_tick_late_s = Histogram(LATE_BOUNDS_S)
 
+        # --- key/value
+        self.kv_ops: dict[str, int] = {}  # operation, outcome
+        self.kv_bytes = {"written": 0, "read": 0}
+        self.kv_op_ms: dict[str, float] = {}
+        self.kv_read_rejected: dict[str, int] = {}
+        self.kv_rows = 0
+        self.kv_stored_bytes = 0
+        self.kv_expired_not_pruned = 0
+        self.kv_expiry_lag_s = 0.0
+
         # --- log and groups
         self.raft_index = {"log": 0, "committed": 0, "applied": 0, "durable": 0}
         self.raft_groups = {"leading": 0, "following": 0, "quiet": 0, "failed": 0}
@@ -193,7 +203,10 @@ class Kind(Enum):
 
 
 class Family(NamedTuple):
-    """A row of the table: name and kind shown, attribute of Metrics, words for people, label of its parts."""
+    """A row of the table: name and kind shown, attribute of Metrics, words for people, label of its parts.
+
+    label: of several, a comma between them; then it stands between their values in the parts too.
+    """
 
     name: str
     kind: Kind
@@ -230,6 +243,14 @@ FAMILIES = (
     Family("queen_timers_fire_failures_total", _C, "timers_fire_failures", "Refused fires by kind.", "class"),
     Family("queen_timers_fire_lag_seconds", _H, "timers_fire_lag_s", "Stamp of the fire minus deliverAt."),
     Family("queen_timers_tick_late_seconds", _H, "timers_tick_late_s", "Lateness of the timer tick itself."),
+    Family("queen_kv_ops_total", _C, "kv_ops", "Key/value operations by what became of them.", "op,outcome"),
+    Family("queen_kv_bytes_total", _C, "kv_bytes", "Bytes of key/value values.", "direction"),
+    Family("queen_kv_op_duration_milliseconds", _G, "kv_op_ms", "Latency of the last call with it.", "op"),
+    Family("queen_kv_read_rejected_total", _C, "kv_read_rejected", "Reads refused before the store.", "reason"),
+    Family("queen_kv_rows", _G, "kv_rows", "Key/value rows stored, of the groups led here."),
+    Family("queen_kv_stored_bytes", _G, "kv_stored_bytes", "Bytes of their keys and values."),
+    Family("queen_kv_expired_not_pruned", _G, "kv_expired_not_pruned", "Dead key/value rows not swept yet."),
+    Family("queen_kv_expiry_lag_seconds", _G, "kv_expiry_lag_s", "Since the oldest of them ended."),
     Family("queen_raft_index", _G, "raft_index", "Places in the logs, summed over the groups.", "kind"),
     Family("queen_raft_groups", _G, "raft_groups", "Groups on this node.", "state"),
     Family("queen_raft_inflight", _G, "raft_inflight", "Entries proposed and not applied."),
@@ -287,10 +308,10 @@ def _shown(family: Family, value: float | Mapping[str, float] | Histogram) -> Me
         histogram.add_metric([], *_buckets(value))
         return histogram
     make = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
-    shown = make(family.name, family.meaning, labels=[family.label] if family.label else [])
+    shown = make(family.name, family.meaning, labels=family.label.split(",") if family.label else [])
     parts = value.items() if isinstance(value, Mapping) else [("", value)]
     for part, number in parts:
-        shown.add_metric([part] if family.label else [], number)
+        shown.add_metric(part.split(",") if family.label else [], number)
     return shown
 
 

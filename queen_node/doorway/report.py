@@ -15,7 +15,10 @@ from queen_node.http.messages import Request, Response
 from queen_node.metrics import Histogram, Metrics, RouteCounts, latency_histogram
 
 NUMBERS = ("connections", "connections_accepted", "connections_refused")
-TABLES = ("push_declined", "timers_schedule_rejected", "admit_total")
+TABLES = (
+    "push_declined", "timers_schedule_rejected", "admit_total", "kv_ops", "kv_bytes", "kv_read_rejected",
+)
+LATEST = ("kv_op_ms",)  # of these the node shows what any door said last
 
 K = TypeVar("K")
 
@@ -41,6 +44,7 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
 
     numbers: dict[str, int]
     tables: dict[str, dict[str, int]]
+    latest: dict[str, dict[str, float]]
     routes: list[RoutePart]
     lag: HistogramPart
 
@@ -71,6 +75,7 @@ class Reporter:
         return msgspec.msgpack.encode(Report(
             _more(counted.numbers, told.numbers),
             {name: _more(table, told.tables[name]) for name, table in counted.tables.items()},
+            {name: table for name, table in counted.latest.items() if table != told.latest[name]},
             [_more_of_route(route, routes_told.get((route.method, route.pattern))) for route in counted.routes],
             _more_observed(counted.lag, told.lag)))
 
@@ -91,6 +96,8 @@ class Sums:
             table: dict[str, int] = getattr(metrics, name)
             for key, more in parts.items():
                 table[key] = table.get(key, 0) + more
+        for name, latest in report.latest.items():
+            getattr(metrics, name).update(latest)
         for part in report.routes:
             self._add_route(part)
         _add_observed(metrics.loop_lag_s, report.lag)
@@ -134,6 +141,7 @@ def _counted(metrics: Metrics) -> Report:
     return Report(
         {name: getattr(metrics, name) for name in NUMBERS},
         {name: dict(getattr(metrics, name)) for name in TABLES},
+        {name: dict(getattr(metrics, name)) for name in LATEST},
         [_route_part(route) for route in metrics.routes if route.answers],
         _observed(metrics.loop_lag_s))
 

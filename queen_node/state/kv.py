@@ -229,6 +229,12 @@ def next_end_us(store: Store) -> int | None:
     return calendar.earliest(store, CALENDAR_KV)
 
 
+def ended_figures(store: Store, now_us: int, at_most: int) -> tuple[int, int]:
+    """(dead rows that are not swept, counted up to `at_most`; µs since the oldest of them ended). For the figures."""
+    due = calendar.due(store, CALENDAR_KV, now_us, at_most)
+    return len(due), now_us - due[0][0] if due else 0
+
+
 class Reading:
     """The reads of one call at one instant. They share one allowance of bytes (KV-52), and one of rows to walk over."""
 

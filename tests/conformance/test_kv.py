@@ -46,6 +46,12 @@ class Kv:
         return keys.get(self.namespace, 0)
 
 
+async def figures(http: HttpClient) -> dict[str, float]:
+    """The node's metrics."""
+    lines = (await http.get("/metrics/prometheus")).body.decode().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+
+
 async def wait_until(holds: Callable[[], Awaitable[bool]]) -> None:
     """Until a condition holds that only a broken node does not reach."""
     with trio.fail_after(PATIENCE_S):
@@ -91,6 +97,7 @@ async def test_one_row_through_every_route(http: HttpClient, queue: str) -> None
 async def test_a_row_ends_at_its_time_and_is_swept(http: HttpClient, queue: str) -> None:
     """KV-22, KV-23: the end shows in reads first, then the sweep frees it; a row that lives on stays."""
     kv = Kv(http, queue)
+    before = await figures(http)
     await kv.all(kv.op("put", "short", value=1, ttlSeconds=1), kv.op("put", "long", value=1, ttlSeconds=600))
 
     async def is_gone() -> bool:
@@ -102,6 +109,16 @@ async def test_a_row_ends_at_its_time_and_is_swept(http: HttpClient, queue: str)
     await wait_until(is_gone)
     await wait_until(is_swept)
     assert [(await kv.one("get", key))["found"] for key in ("short", "long")] == [False, True]
+
+    async def is_counted() -> bool:  # a door's counts arrive with its next report
+        now = await figures(http)
+        return now['queen_kv_ops_total{op="put",outcome="applied"}'] - before.get(
+            'queen_kv_ops_total{op="put",outcome="applied"}', 0) == 2
+
+    await wait_until(is_counted)
+    now = await figures(http)
+    assert now["queen_kv_rows"] - before["queen_kv_rows"] == 1 and now["queen_kv_expired_not_pruned"] == 0
+    assert now["queen_kv_stored_bytes"] - before["queen_kv_stored_bytes"] == len("long1")
 
 
 async def test_pages_while_they_are_written(node: NodeProcess, queue: str) -> None:

@@ -12,6 +12,8 @@ from queen_node.http.handlers.kv_gate import KvGate
 from queen_node.http.handlers.locks import LockHandlers
 from queen_node.http.routes import build_router
 from queen_node.ids import IdMint
+from queen_node.kv_figures import KvFigures
+from queen_node.metrics import Metrics
 from queen_node.quotas import Quotas, Rate
 from tests.support.fake_broker import FakeBroker
 from tests.support.timer_door import MANY, Reply, answered
@@ -23,8 +25,10 @@ class KvDoor:
     def __init__(self, *, limits: KvLimits | None = None, reads: Rate = MANY, writes: Rate = MANY) -> None:
         self.broker = FakeBroker()
         self.now_ns = 0
+        self.metrics = Metrics(0.0)
         gate = KvGate(
-            self.broker, Quotas(reads=reads, writes=writes, clock_ns=lambda: self.now_ns), timeout_ms=30_000)
+            self.broker, Quotas(reads=reads, writes=writes, clock_ns=lambda: self.now_ns),
+            KvFigures(self.metrics, lambda: self.now_ns / 1e9), timeout_ms=30_000)
         kv = KvHandlers(gate, IdMint(), limits or KvLimits())
         self._router = build_router({**kv.handlers(), **LockHandlers(gate, IdMint()).handlers()})
 

@@ -76,6 +76,17 @@ class KvHandlers:
         return call
 
     async def _carry_out(self, request: Request, call: KvCall, *, one: bool) -> KvAnswer:
+        figures = self._gate.figures
+        began_s = figures.now_s()
+        try:
+            answer = await self._decided(request, call, one=one)
+        except Refused:
+            figures.failed(call.words)
+            raise
+        figures.answered(call.words, answer, began_s)
+        return answer
+
+    async def _decided(self, request: Request, call: KvCall, *, one: bool) -> KvAnswer:
         if not call.writes:
             query = queries.query(Query.KV, one, call.operations)
             return decode_answer(await self._gate.read(request.tenant, query))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from queen_node import errors
 from queen_node.broker import Broker, Lane, Unavailable
 from queen_node.errors import Refusal, Refused
+from queen_node.kv_figures import KvFigures
 from queen_node.quotas import Quotas
 
 UNAVAILABLE = {
@@ -25,13 +26,15 @@ AT_ADMISSION = {
 class KvGate:
     """The way of a call that has been read. timeout_ms: its deadline, QUEEN_STMT_TIMEOUT_MS."""
 
-    def __init__(self, broker: Broker, quotas: Quotas, *, timeout_ms: int) -> None:
-        self._broker, self._quotas, self._timeout_ms = broker, quotas, timeout_ms
+    def __init__(self, broker: Broker, quotas: Quotas, figures: KvFigures, *, timeout_ms: int) -> None:
+        self._broker, self._quotas, self.figures, self._timeout_ms = broker, quotas, figures, timeout_ms
 
     def take_token(self, tenant: bytes, *, writes: bool) -> None:
         """Spend one token, whatever the call holds (KV-61). Raises Refused while there is none."""
         wait_s = self._quotas.take_write(tenant) if writes else self._quotas.take_read(tenant)
         if wait_s:
+            if not writes:
+                self.figures.read_rejected(errors.KV_RATE.reason)
             raise Refused(replace(errors.KV_RATE, retry_after_s=wait_s))
 
     async def admit(self, body_bytes: int) -> None:
@@ -55,7 +58,9 @@ class KvGate:
         try:
             return await self._broker.read(tenant, query, timeout_ms=self._timeout_ms)
         except Unavailable as unavailable:
-            raise Refused(_of_unavailable(unavailable)) from None
+            refusal = _of_unavailable(unavailable)
+            self.figures.read_rejected(refusal.reason)
+            raise Refused(refusal) from None
 
 
 def _of_unavailable(unavailable: Unavailable) -> Refusal:

@@ -33,6 +33,8 @@ def test_two_doors_add_up_to_one_node() -> None:
         door.answer(201, float(seconds))
         door.metrics.connections += 2
         door.metrics.count_rejected("timers_bad_op")
+        door.metrics.kv_ops["get,applied"] = 1
+        door.metrics.kv_op_ms["get"] = float(seconds)
         sums.add(door.reporter.take())
     doors[0].answer(201, 0.5)
     doors[0].answer(400, 0.5)
@@ -43,6 +45,7 @@ def test_two_doors_add_up_to_one_node() -> None:
     assert (sum(route.seconds.counts), route.seconds.total) == (4, 4.0)
     assert (metrics.connections, metrics.requests_total) == (3, 4)
     assert metrics.timers_schedule_rejected == {"timers_bad_op": 2}
+    assert (metrics.kv_ops, metrics.kv_op_ms) == ({"get,applied": 2}, {"get": 2.0}), "of a latency, the last one"
 
 
 def test_a_door_that_did_nothing_says_nothing() -> None:

@@ -385,3 +385,21 @@ async def test_what_no_group_decided(code: str, answer: tuple[int, str, str]) ->
         reply = await door.post(operation)
         assert reply.reason == answer
         assert reply.headers == ({"Retry-After": "1"} if reply.status == 503 else {})
+
+
+async def test_what_a_door_counts() -> None:
+    """kv.md 9: operations by outcome, bytes of values, refused reads; a lost call applied nothing."""
+    door = KvDoor(reads=Rate(1, 4))
+    await door.all(op("put", "a", value="12"), op("check", "a", expect=0), op("get", "a"), op("getPrefix", "a"))
+    await door.post(op("incr", "n"), op("delete", "a", expect=0, required=True), op("get", "a"))
+    await door.all(op("get", "none"))
+    door.broker.unavailable = "timeout"
+    for operation in (op("incr"), op("get"), op("get"), op("get"), op("get")):
+        await door.post(operation)
+    metrics = door.metrics
+    assert metrics.kv_ops == {
+        "put,applied": 1, "check,rejected": 1, "get,applied": 2, "getPrefix,applied": 1, "incr,rejected": 1,
+        "delete,rejected": 1, "get,rejected": 1, "incr,error": 1, "get,error": 3}
+    assert metrics.kv_bytes == {"written": 4, "read": 8}
+    assert metrics.kv_read_rejected == {"kv_timeout": 3, "rate_limited": 1}
+    assert metrics.kv_op_ms["put"] == 0.0

@@ -90,6 +90,20 @@ def cancel_template(queue: str) -> Template:
     return Template(request("DELETE", f"/api/v1/timers/{queue}/key-<<0>>").decode(), 1)
 
 
+def put_template(namespace: str, items: int) -> Template:
+    """Puts of new rows that live for ever."""
+    operations = ",".join(
+        f'{{"op":"put","ns":"{namespace}","key":"key-<<{item}>>","value":{payload(item)},"forever":true}}'
+        for item in range(items)
+    )
+    return _template("POST", "/api/v1/kv", f'{{"operations":[{operations}]}}', items)
+
+
+def get_template(namespace: str) -> Template:
+    """Gets, one a call, of the rows that `put_template` made, in the same order; behind the last they find nothing."""
+    return _template("POST", "/api/v1/kv", f'[{{"op":"get","ns":"{namespace}","key":"key-<<0>>"}}]', 1)
+
+
 def push_template(queue: str, items: int) -> Template:
     """Pushes; all items of a call into one partition, calls in turn over LANES partitions."""
     rows = ",".join(

@@ -27,6 +27,9 @@ GOALS = {
     "schedule one": Goal("schedule, one a call", "of the echo", 0.20, most=False, aim=0.35),
     "schedule many": Goal("schedule, 100 a call", "timers an echo request", 1.0, most=False, aim=2.0),
     "cancel one": Goal("cancel, one a call", "of the echo", 0.20, most=False, aim=0.35),
+    "kv put one": Goal("key/value put, one a call", "of the echo", 0.20, most=False),
+    "kv get one": Goal("key/value get, one a call", "of the echo", 0.28, most=False),
+    "kv put many": Goal("key/value put, 100 a call", "rows an echo request", 1.0, most=False),
     "end to end": Goal("push, pop and ack in batches of 100", "messages an echo request", 0.7, most=False, aim=1.4),
     "transaction one": Goal(
         "ack + push + put + schedule in a transaction", "of the echo", 0.08, most=False),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from queen_node.answers.push import push_results
+from queen_node.calls import PendingRead
 from queen_node.peer_calls import Nothing
+from queen_node.slots import Slot
 from tests.unit.group.driver import delivered, outcome
 from tests.unit.group.three import Three
 
@@ -28,6 +30,20 @@ def test_any_node_takes_any_call_and_answers_when_it_has_applied_it() -> None:
     assert sorted(delivered(pop) or ()) == ["m1", "m2", "m3"]
     three.pass_time(0.2)
     assert len(three.digests()) == 1
+
+
+def test_a_read_on_any_node_is_judged_at_the_leaders_time() -> None:
+    """KV-22, KV-53: a follower only estimates the clock, and a row that one node called dead must not live on another.
+    """
+    three = Three()
+    leader = three.elect(1)
+    three.pass_time(0.2)
+    times = [member.group.raft.clock.now_us() for member in three.members.values()]
+    assert times[1] < times[0], "or the follower's own clock would do"
+    read = PendingRead(b"", Slot(), give_up_at_s=three.now_s + 30)
+    three.members[2].group.read(read)
+    three.settle()
+    assert read.slot.answered and read.now_us == leader.group.raft.clock.now_us() == times[0]
 
 
 def test_calls_wait_for_a_leader_and_then_for_nothing() -> None:

@@ -6,7 +6,9 @@ import pytest
 
 from queen_node.commands import KvOp
 from queen_node.state import kv
+from queen_node.state.keys import META, group_prefix
 from queen_node.state.kv import Page, Reason, Single
+from queen_node.state.snapshot_rows import RowsReader, view
 from tests.support.kv_state import (
     NS,
     START_US,
@@ -19,6 +21,7 @@ from tests.support.kv_state import (
     incr,
     put,
 )
+from tests.support.memory_engine import MemoryEngine
 
 NEVER, DELETED, EXPIRED = "never written", "deleted", "expired"
 N = 1 << 40  # a version that no row has
@@ -91,6 +94,24 @@ def test_a_version_is_never_given_twice() -> None:
     state.restart()
     versions += [state.one(put(b"k")).version, state.one(put(b"other")).version, state.one(incr(b"n")).version]
     assert versions == sorted(set(versions)) and state.counters.kv_version == versions[-1]
+
+
+def test_versions_go_on_behind_a_snapshot() -> None:
+    """KV-30, LK-30: the counter travels with the rows; a row that was deleted before leaves its version used."""
+    state = KvState()
+    state.call(put(b"k"), put(b"stays", ttl_s=9))
+    last = state.one(put(b"k")).version
+    state.call(delete(b"k"))
+    seen = view(state.engine, 1, 1, 64)
+    assert seen is not None
+    reader, engine = RowsReader(), MemoryEngine()
+    for part in seen.parts:
+        engine.write(group_prefix(1, 1), reader.read(part))
+    assert reader.meta is not None
+    engine.write(group_prefix(1, 1), {META: reader.meta})
+    other = KvState(engine)
+    assert other.counters == state.counters and other.next_end_us() == state.next_end_us()
+    assert other.one(put(b"k")).version == last + 1
 
 
 def test_a_row_is_dead_at_the_very_instant_with_the_sweep_stopped() -> None:

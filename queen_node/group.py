@@ -369,7 +369,7 @@ class Group:
         stamp = raft.clock.stamp()
         data = commands.entry(stamp, draft.batch) if alone else commands.entry_kept(stamp, draft.batch, draft.repeats)
         index, _term = raft.propose(data)
-        self._chores.proposed(index, chores)
+        self._chores.proposed(index, chores, now_us)
 
     def _fill(self, draft: Draft, lane: deque[Waiting]) -> None:
         """Move what fits from a lane into the draft."""

@@ -19,7 +19,7 @@ BAD = 400, "kv_bad_request"
 
 
 async def test_the_example_of_the_page() -> None:
-    """kv.md 10: KV-10, KV-32, KV-33, KV-4, KV-71; each element's fields and no others."""
+    """kv.md 10: KV-4, KV-7, KV-10, KV-32, KV-33, KV-71; each element's fields and no others."""
     door = KvDoor()
     reply = await door.post(
         {"op": "putIfAbsent", "ns": "orders", "key": "9137", "value": {"status": "paid"}, "ttlSeconds": 2592000},
@@ -279,7 +279,7 @@ async def test_conditions_on_the_path_routes() -> None:
 # --- the console
 
 async def test_namespaces_and_pages_of_the_console() -> None:
-    """KV-80, KV-81, KV-23: dead rows count in `keys`, and are seen only where they are asked for."""
+    """KV-1, KV-80, KV-81, KV-23: dead rows count in `keys`, and are seen only where they are asked for."""
     door = KvDoor()
     await door.all(
         op("put", "b", ttlSeconds=1, value="xy"), op("put", "a", value=[1]), op("put", "ba"), op("put", ns="zoo"),

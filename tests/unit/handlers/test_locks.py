@@ -88,12 +88,13 @@ async def test_a_lock_ends_at_its_time_and_not_before() -> None:
 
 @pytest.mark.parametrize("limit", [3, 12])
 async def test_a_semaphore_hands_out_the_lowest_free_slot(limit: int) -> None:
-    """LK-20, LK-26, LK-30: the limit is the caller's; slots are sorted by number; tokens rise across slots."""
+    """LK-20, LK-26, LK-27, LK-30: the limit is the caller's; slots are sorted by number; tokens rise across slots."""
     door = KvDoor()
     taken = [await door.lock("acquire", limit=limit) for _ in range(limit)]
     assert [each["slot"] for each in taken] == list(range(limit))
     assert [each["token"] for each in taken] == list(range(1, limit + 1))
     refused = await door.lock("acquire", limit=limit)
+    assert refused["reason"] == "held"
     assert [holder["slot"] for holder in refused["holders"]] == list(range(limit))
     await door.lock("release", token=taken[1]["token"], slot=1)
     assert not (await door.lock("acquire", limit=1))["acquired"]

@@ -93,3 +93,24 @@ def test_a_guarded_write_of_a_replaced_holder_does_not_apply(run: Run, queue: st
         assert not await old.renew() and await new.release()
 
     run(scene)
+
+
+def test_guarded_steps_follow_a_renewal_and_end_with_the_lock(run: Run, queue: str) -> None:
+    """LK-31, TX-40: a bundle beside renewals commits; one of a replaced holder rolls back, and the handle knows."""
+    async def scene(client: Any) -> None:
+        old, new = (client.lock(queue, ttl_seconds=30) for _ in range(2))
+        assert await old.acquire()
+
+        for number in range(20):  # one renewal beside each: the client sends a bundle again three times at most
+            bundle = client.transaction().guard(old).queue(queue).push([{"data": number}])
+            committed, renewed = await asyncio.gather(bundle.commit(), old.renew())
+            assert committed["success"] and renewed
+        await client.kv.delete("queen-locks", f"{queue}#0")
+        assert await new.acquire()
+        late = await client.transaction().guard(old).queue(queue).push([{"data": "late"}]).commit()
+        assert (late["success"], late["reason"], late["kvReason"]) == (False, "kv_precondition", "version")
+        assert not old.held and await new.release()
+        messages = await client.queue(queue).batch(100).pop()
+        assert [message["data"] for message in messages] == list(range(20))
+
+    run(scene)

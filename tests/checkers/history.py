@@ -146,6 +146,24 @@ class Kv(Call):
     seen: tuple[tuple[object, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed(Call):
+    """One input of the pipeline, pushed. txn: unique in the run."""
+
+    key: str
+    txn: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStep(Call):
+    """One transaction of the pipeline: acks an input under its lease, pushes an output and schedules a timer, both
+    named by the attempt, and counts under the key. attempt: unique in the run."""
+
+    key: str
+    input_txn: str
+    attempt: str
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """A promise broken, and the calls that show it."""
@@ -166,6 +184,8 @@ class History:
 
     log: every message of every partition, read at the end by a reader of its own, in the order in which it came.
     still_pending: (queue, key) of timers that a list showed at the end, after the longest delay had passed.
+    outputs, late_outputs, step_counts: of the pipeline: what its steps pushed, what the timers of its steps became, and
+    how many steps each key counted.
     drained: the worker groups were read to the end. outages: when no node could answer, by the same clock as the calls.
     drift_ppm: by how much the group's clock may run faster than the observer's; 0 on one machine (M-23).
     """
@@ -173,6 +193,9 @@ class History:
     calls: list[Call] = field(default_factory=list)
     log: list[Message] = field(default_factory=list)
     still_pending: list[tuple[str, str]] = field(default_factory=list)
+    outputs: list[Message] = field(default_factory=list)
+    late_outputs: list[Message] = field(default_factory=list)
+    step_counts: dict[str, int] = field(default_factory=dict)
     drained: bool = False
     outages: list[tuple[int, int]] = field(default_factory=list)
     drift_ppm: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tests.checkers import delivery, kv, leases, log, timer_books, timer_fires, timer_lives
+from tests.checkers import delivery, kv, leases, log, pipeline, timer_books, timer_fires, timer_lives
 from tests.checkers.history import History, Violation, counts
 
 Checker = Callable[[History], list[Violation]]
@@ -36,6 +36,9 @@ CHECKERS: Sequence[Checker] = (
     kv.check_no_value_from_nowhere,
     kv.check_counters,
     kv.check_pairs,
+    pipeline.check_inputs,
+    pipeline.check_steps,
+    pipeline.check_parts,
 )
 
 SHOWN_MAX = 5  # violations shown in full; the first one is what matters

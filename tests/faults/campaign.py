@@ -13,6 +13,7 @@ from tests.checkers.history import History
 from tests.faults import final_phase
 from tests.faults.kv_load import KvClient
 from tests.faults.load import Client, Shape, World, now_ns
+from tests.faults.pipeline_load import PipelineClient
 from tests.support.node_process import NodeProcess
 
 KV_CLIENTS = 2
@@ -53,6 +54,7 @@ class Campaign:
                 nursery.start_soon(client.run)
             for number in range(KV_CLIENTS):
                 nursery.start_soon(KvClient(self.world, number, Random(self.dice.random())).run)
+            nursery.start_soon(PipelineClient(self.world, self.dice.randrange(3), Random(self.dice.random())).run)
             try:
                 yield
             finally:

@@ -16,6 +16,7 @@ from tests.cluster.relay_process import RelayProcess, relay_process
 from tests.faults import final_phase
 from tests.faults.kv_load import KvClient
 from tests.faults.load import Client, Shape, World, now_ns
+from tests.faults.pipeline_load import PipelineClient
 from tests.support.cluster_process import IDS, ClusterProcess
 from tests.support.http_client import HttpClient, NotSent, Unanswered
 from tests.support.node_process import POLL_S, free_port
@@ -69,6 +70,7 @@ class ClusterCampaign:
                     nursery.start_soon(Client(world, number, Random(self.dice.random())).run)
                 for number in range(KV_CLIENTS):
                     nursery.start_soon(KvClient(world, number, Random(self.dice.random())).run)
+                nursery.start_soon(PipelineClient(world, self.dice.randrange(3), Random(self.dice.random())).run)
             try:
                 yield
             finally:

@@ -16,6 +16,7 @@ from tests.checkers import verdict
 from tests.checkers.history import Message, Outcome
 from tests.faults.kv_load import KvClient
 from tests.faults.load import TIMER_QUEUE, WORK_QUEUE, Client, World
+from tests.faults.pipeline_load import LATE, OUTPUTS, PIPELINE_QUEUES, PipelineClient
 from tests.support.http_client import HttpClient
 
 QUEUES = (TIMER_QUEUE, WORK_QUEUE)
@@ -30,9 +31,9 @@ QUEUE_OPTIONS = {"leaseTime": 30, "retryLimit": 100_000, "deadLetterQueue": True
 
 
 async def configure(world: World) -> None:
-    """Make the two queues, with options under which nothing ends by itself."""
+    """Make the queues, with options under which nothing ends by itself."""
     async with HttpClient(world.ports[0]) as http:
-        for queue in QUEUES:
+        for queue in (*QUEUES, *PIPELINE_QUEUES):
             answer = await http.post(
                 "/api/v1/configure", {"queue": queue, "options": QUEUE_OPTIONS}, headers=world.headers)
             assert answer.status == 200, answer
@@ -52,6 +53,7 @@ async def settle(world: World, again: str) -> None:
         async with trio.open_nursery() as nursery:
             for queue in QUEUES:
                 nursery.start_soon(_drain, world, queue)
+            nursery.start_soon(_end_pipeline, world)
         for queue in QUEUES:
             first, *others = [await _witness(world, queue, number) for number in range(len(world.ports))]
             for number, other in enumerate(others, 1):
@@ -78,17 +80,40 @@ async def _wait_for_timers(world: World) -> None:
     """Until none is pending, or long enough that one which still is has broken its promise (G-M4)."""
     history = world.history
     with trio.move_on_after(world.shape.delay_ms_max / 1000 + 7.0):
-        while history.still_pending != (found := await _pending(world)) or found:
+        while history.still_pending != (found := await _pending(world, TIMER_QUEUE)) or found:
             history.still_pending = found
             await trio.sleep(LIST_EVERY_S)
 
 
-async def _pending(world: World) -> list[tuple[str, str]]:
+async def _end_pipeline(world: World) -> None:
+    """Take every step that is left; then read what all steps left behind."""
+    history = world.history
+    worker = PipelineClient(world, 0, Random(0))
+    empty = 0
+    while empty < EMPTY_POLLS:
+        found = await worker.work(lease_s=30, wait_ms=_empty_poll_ms(world))
+        assert found is not None, "a step of the last phase was not answered"
+        empty = 0 if found else empty + 1
+    while True:
+        await trio.sleep(LIST_EVERY_S)
+        if not await _pending(world, LATE):
+            break
+    history.outputs = await _witness(world, OUTPUTS, 0)
+    history.late_outputs = await _witness(world, LATE, 0)
+    history.step_counts = await worker.read_counts()
+
+
+def _empty_poll_ms(world: World) -> int:
+    """So many empty polls in a row outlast every lease that a dead client left behind."""
+    return 1000 * world.shape.lease_s_max // EMPTY_POLLS + 100
+
+
+async def _pending(world: World, queue: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     after = ""
     async with HttpClient(world.ports[0]) as http:
         while True:
-            target = f"/api/v1/timers/{TIMER_QUEUE}?limit={LIST_LIMIT}&after={quote(after)}"
+            target = f"/api/v1/timers/{queue}?limit={LIST_LIMIT}&after={quote(after)}"
             answer = await http.get(target, headers=world.headers)
             assert answer.status == 200, answer
             page = answer.json()
@@ -100,9 +125,7 @@ async def _pending(world: World) -> list[tuple[str, str]]:
 
 async def _drain(world: World, queue: str) -> None:
     client = Client(world, 1000, Random(0))
-    # So many empty polls in a row outlast every lease that a dead client left behind.
-    timeout_ms = 1000 * world.shape.lease_s_max // EMPTY_POLLS + 100
-    options = {"wait": "true", "timeout": str(timeout_ms)}
+    options = {"wait": "true", "timeout": str(_empty_poll_ms(world))}
     empty = 0
     while empty < EMPTY_POLLS:
         pop = await client.pop(queue, lease_s=30, batch=500, partitions=PARTITIONS_MAX, options=options)

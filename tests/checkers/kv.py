@@ -59,7 +59,7 @@ def check_counters(history: History) -> list[Violation]:
     for key, calls in counted.items():
         sure = sum(call.outcome is Outcome.OK for call in calls)
         last = max(shown.get(key, ()), key=lambda sighting: sighting.version, default=None)
-        total = last.value if last is not None else 0
+        total = 0 if last is None or last.version == ABSENT else last.value
         if not isinstance(total, int) or not sure <= total <= len(calls):
             found.append(Violation("G-K4", f"{key} is {total} after {sure} increments and {len(calls) - sure} unknown"))
     return found

@@ -52,6 +52,7 @@ def found(run: History) -> set[str]:
     (put("a", 0, 3), call("cas", 5, ("b", 4), wrote="b", expect=3), call("cas", 9, ("b", 4), wrote="c", expect=3)),
     (call("incr", 0, (1, 2)), call("incr", 0, outcome=Outcome.INFO), get(9, 2, 3)),
     (call("incr", 0, (1, 2)), call("incr", 0, outcome=Outcome.INFO), get(9, 1, 2)),
+    (call("incr", 0, outcome=Outcome.INFO), get(9, None, 0)),
     (pair(0, ("a", 1), ("a", 2), wrote="a"), pair(3, ("b", 3), ("b", 4), wrote="b"), pair(9, ("b", 3), ("b", 4))),
 ])
 def test_clean_histories_pass(calls: tuple[Call, ...]) -> None:

@@ -70,7 +70,6 @@ class Sample(NamedTuple):
     heard_at_us: int
 
 
-
 class Woken(NamedTuple):
     """What a group must know that slept. silent_ticks: of its leader's process. clock: the node that leads, or did, and
     what its BOOTTIME is at least by now, µs (M-21)."""

@@ -125,7 +125,7 @@ def kv_element(index: int, element: Element) -> KvElement:
         made.found = element.done
         if element.done:
             made.value, made.version = _value(element.value), element.version
-            made.expiresAt, made.updatedAt = _end_text(element.expires_us), micros_text(element.updated_us)
+            made.expiresAt, made.updatedAt = end_text(element.expires_us), micros_text(element.updated_us)
         return made
     made.applied = element.done
     made.version = element.version
@@ -182,7 +182,7 @@ def read_list(view: CommittedStore, fields: Sequence[Any]) -> Reader:
 
 def _row(row: PageRow) -> Row:
     return Row(
-        row.key.decode(), UNSET if row.value is None else Raw(row.value), row.version, _end_text(row.expires_us),
+        row.key.decode(), UNSET if row.value is None else Raw(row.value), row.version, end_text(row.expires_us),
         micros_text(row.updated_us))
 
 
@@ -190,5 +190,6 @@ def _value(value: bytes | None) -> Raw:
     return NULL if value is None else Raw(value)
 
 
-def _end_text(expires_us: int) -> str | None:
+def end_text(expires_us: int) -> str | None:
+    """The end of a lifetime; None: it has none."""
     return micros_text(expires_us) if expires_us else None

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from queen_node import errors
 from queen_node.answers import NOTHING, Rendered, pack
+from queen_node.answers.kv import end_text
 from queen_node.commands import LockOp
 from queen_node.state import locks
 from queen_node.state.locks import Holder, LockResult, LocksAnswer
@@ -98,7 +99,7 @@ def _element(index: int, result: LockResult) -> _Element:
     if op is LockOp.GET or not done:
         made.holders = [_shown(holder) for holder in result.holders]
     elif op is not LockOp.RELEASE:
-        made.slot, made.token, made.expiresAt = result.slot, result.token, _end_text(result.expires_us)
+        made.slot, made.token, made.expiresAt = result.slot, result.token, end_text(result.expires_us)
         key = locks.lock_key(result.name, result.slot).decode()
         made.guard = _Guard("check", locks.NAMESPACE.decode(), key, result.token, True)
         if op is LockOp.ACQUIRE:
@@ -111,8 +112,4 @@ def _element(index: int, result: LockResult) -> _Element:
 def _shown(holder: Holder) -> _Holder:
     return _Holder(
         holder.slot, holder.owner, holder.token, holder.since, micros_text(holder.renewed_us),
-        _end_text(holder.expires_us))
-
-
-def _end_text(expires_us: int) -> str | None:
-    return micros_text(expires_us) if expires_us else None
+        end_text(holder.expires_us))

@@ -15,7 +15,6 @@ from queen_node.answers.kv import decode_answer, rendered
 from queen_node.errors import Refused
 from queen_node.http.handlers.kv_calls import (
     READS,
-    SLICE_BYTES,
     KvCall,
     KvLimits,
     Op,
@@ -28,6 +27,7 @@ from queen_node.http.handlers.kv_calls import (
     word_of,
 )
 from queen_node.http.handlers.kv_gate import KvGate
+from queen_node.http.handlers.op_lists import SLICE_BYTES
 from queen_node.http.messages import BadPath, Request, Response
 from queen_node.http.routes import Handler
 from queen_node.ids import IdMint

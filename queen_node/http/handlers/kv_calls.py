@@ -18,12 +18,13 @@ from msgspec import UNSET, Raw, UnsetType
 from queen_node import errors
 from queen_node.commands import KvOp, KvOperation
 from queen_node.errors import Refusal, Refused
+from queen_node.http.handlers import op_lists
+from queen_node.http.handlers.op_lists import listed, paced
 from queen_node.state import kv_numbers
 
 KEY_MAX_BYTES = 512
 TTL_MAX_S = 3_155_760_000  # a hundred years: no date overflows
 PREFIX_LIMIT, PREFIX_LIMIT_MAX = 100, 1000
-SLICE_BYTES = 256 << 10  # of JSON between two turns of the loop (M-51)
 SHOWN_MAX = 40  # characters of a client's name in a refusal
 
 Word = Literal["get", "getMany", "getPrefix", "put", "putIfAbsent", "delete", "incr", "check"]
@@ -99,7 +100,6 @@ _decode_texts = msgspec.json.Decoder(list[str]).decode
 _decode_number = msgspec.json.Decoder(int | float).decode
 _decode_bool = msgspec.json.Decoder(bool).decode
 _T = TypeVar("_T")
-_NOT_AS_IT_SHOULD_BE = (msgspec.DecodeError, RecursionError, Refused)
 
 
 class KvCall:
@@ -178,12 +178,7 @@ class KvCall:
         return KvOp.GET_PREFIX, namespace, self._key(op.prefix, "prefix"), after, limit, op.keysOnly
 
     def _key(self, text: str | None, field: str = "key") -> bytes:
-        if not text or "\0" in text:
-            self._refuse(errors.KV_BAD_KEY, field=field)
-        key = text.encode() if text else b""
-        if len(key) > KEY_MAX_BYTES:
-            self._refuse(errors.KV_KEY_TOO_LARGE, field=field, limit=KEY_MAX_BYTES, got=len(key))
-        return key
+        return checked_key(text, field, self._index)
 
     def _value(self, raw: Raw) -> bytes:
         value = compact(raw)
@@ -233,16 +228,7 @@ def check_text(body: bytes, refusal: Refusal = errors.KV_BAD_BODY) -> None:
 
 def read_quickly(body: bytes, call: KvCall) -> bool:
     """Read a body into `call` if all of it is as the rules want it. False: let `take_raws` say why not."""
-    try:
-        decoded = _decode_ops(body)
-        ops = decoded if isinstance(decoded, list) else decoded.operations
-        if len(ops) > call.limits.operations_max:
-            return False
-        for op in ops:
-            call.take(op)
-    except _NOT_AS_IT_SHOULD_BE:
-        return False
-    return True
+    return op_lists.read_quickly(_decode_ops, body, call)
 
 
 def raw_operations(body: bytes) -> list[Raw]:
@@ -251,7 +237,7 @@ def raw_operations(body: bytes) -> list[Raw]:
         decoded = _decode_raw_ops(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Refused(errors.KV_BAD_BODY, f"must be {{\"operations\": [...]}} or a bare array: {error}") from None
-    return decoded if isinstance(decoded, list) else decoded.operations
+    return listed(decoded)
 
 
 def word_of(raw: Raw) -> str:
@@ -266,11 +252,8 @@ def take_raws(raws: Sequence[Raw], call: KvCall) -> Iterator[None]:
     """Read operations into `call`; yields where the loop may take a turn. Raises Refused."""
     if len(raws) > call.limits.operations_max:
         raise Refused(errors.KV_TOO_MANY_OPS, limit=call.limits.operations_max, got=len(raws))
-    slice_bytes = 0
-    for index, raw in enumerate(raws):
-        slice_bytes += len(bytes(raw))
-        if slice_bytes > SLICE_BYTES:
-            slice_bytes = 0
+    for index, (pauses, raw) in enumerate(paced(raws)):
+        if pauses:
             yield
         try:
             op = _decode_op(raw)
@@ -313,11 +296,17 @@ def _key_or_empty(fields: Fields, name: str) -> bytes:
     if not _given(fields, name):
         return b""
     text = _typed(fields, name, _decode_text)
-    if text is None or "\0" in text:
-        raise Refused(errors.KV_BAD_KEY, field=name)
+    return b"" if text == "" else checked_key(text, name, None)
+
+
+def checked_key(text: str | None, field: str, index: int | None) -> bytes:
+    """A key, or the beginning of one, as it is stored (KV-11). Raises Refused."""
+    if not text or "\0" in text:
+        raise Refused(errors.KV_BAD_KEY, operation=index, field=field)
     key = text.encode()
     if len(key) > KEY_MAX_BYTES:
-        raise Refused(errors.KV_KEY_TOO_LARGE, field=name, limit=KEY_MAX_BYTES, got=len(key))
+        raise Refused(
+            errors.KV_KEY_TOO_LARGE, operation=index, field=field, limit=KEY_MAX_BYTES, got=len(key))
     return key
 
 

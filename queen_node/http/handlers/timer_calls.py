@@ -18,6 +18,8 @@ import msgspec
 from queen_node import errors
 from queen_node.commands import CancelOp, PayloadFlag, ScheduleOp, TimerOp
 from queen_node.errors import Refused
+from queen_node.http.handlers import op_lists
+from queen_node.http.handlers.op_lists import NOT_AS_IT_SHOULD_BE, listed, paced
 from queen_node.ids import IdMint
 from queen_node.places import place
 from queen_node.state.timer_rows import DEFAULT_PARTITION
@@ -26,7 +28,6 @@ KEY_MAX_BYTES = 512
 TXN_MAX_BYTES = 65_535
 NAMES_MAX_BYTES = 411  # queue and partition; 447 with a tenant's 36 (TM-25)
 BODY_MAX_BYTES = 16 << 20  # 8 MiB of payload are 11 MiB of base64; reading 16 MiB of blanks holds the loop for 40 ms
-SLICE_BYTES = 256 << 10  # of JSON between two turns of the loop (M-51): 0.4 ms, base64 included
 SHOWN_MAX = 40  # characters of a value shown in a refusal
 SHOWN_NUMBER_MAX = 10**21
 
@@ -197,33 +198,20 @@ def check_lengths(queue: bytes, key: bytes, partition: bytes, index: int | None 
 
 def read_quickly(body: bytes, call: Call) -> bool:
     """Read a body into `call` if all of it is as the rules want it. False: let `ExactCall` say why not."""
-    try:
-        decoded = _decode_ops(body)
-        ops = decoded if isinstance(decoded, list) else decoded.operations
-        if len(ops) > call.limits.operations_max:
-            return False
-        for op in ops:
-            call.take(op)
-    except _NOT_AS_IT_SHOULD_BE:
-        return False
-    return True
+    return op_lists.read_quickly(_decode_ops, body, call)
 
 
 def read_in_slices(body: bytes, call: Call) -> Generator[None, None, bool]:
     """The same for a large body; yields where the loop may take a turn."""
     try:
-        decoded = _decode_raw_ops(body)
-        raws = decoded if isinstance(decoded, list) else decoded.operations
+        raws = listed(_decode_raw_ops(body))
         if len(raws) > call.limits.operations_max:
             return False
-        slice_bytes = 0
-        for raw in raws:
-            slice_bytes += len(bytes(raw))
-            if slice_bytes > SLICE_BYTES:
-                slice_bytes = 0
+        for pauses, raw in paced(raws):
+            if pauses:
                 yield
             call.take(_decode_op(raw))
-    except _NOT_AS_IT_SHOULD_BE:
+    except NOT_AS_IT_SHOULD_BE:
         return False
     return True
 
@@ -233,11 +221,8 @@ def take_raws(raws: Sequence[msgspec.Raw], call: Call) -> Iterator[None]:
     """
     if len(raws) > call.limits.operations_max:
         raise Refused(errors.TIMERS_TOO_MANY_OPS, limit=call.limits.operations_max, got=len(raws))
-    slice_bytes = 0
-    for index, raw in enumerate(raws):
-        slice_bytes += len(bytes(raw))
-        if slice_bytes > SLICE_BYTES:
-            slice_bytes = 0
+    for index, (pauses, raw) in enumerate(paced(raws)):
+        if pauses:
             yield
         try:
             op = _decode_op(raw)
@@ -255,7 +240,7 @@ class ExactCall:
             decoded = _decode_raw_ops(body)
         except (msgspec.DecodeError, RecursionError) as error:
             raise Refused(errors.TIMERS_BAD_BODY, f"{errors.TIMERS_BAD_BODY.text}: {error}") from None
-        self._raws = decoded if isinstance(decoded, list) else decoded.operations
+        self._raws = listed(decoded)
         self._fields = [_fields_of(raw) for raw in self._raws]
         self.holds_cancel = any(_text(fields, "op") == "cancel" for fields in self._fields)
 
@@ -272,19 +257,15 @@ class ExactCall:
         """Read the operations into `call`; yields where the loop may take a turn. Raises Refused."""
         if len(self._raws) > call.limits.operations_max:
             raise Refused(errors.TIMERS_TOO_MANY_OPS, limit=call.limits.operations_max, got=len(self._raws))
-        slice_bytes = 0
-        for index, fields in enumerate(self._fields):
-            slice_bytes += len(bytes(self._raws[index]))
-            if slice_bytes > SLICE_BYTES:
-                slice_bytes = 0
+        for index, (pauses, _raw) in enumerate(paced(self._raws)):
+            if pauses:
                 yield
-            call.take(_op_of(index, fields))
+            call.take(_op_of(index, self._fields[index]))
 
 
 _Fields = dict[str, msgspec.Raw]
 _WORDS: dict[str, Word] = {"schedule": "schedule", "reschedule": "reschedule", "cancel": "cancel"}
 _NULL = msgspec.Raw(b"null")
-_NOT_AS_IT_SHOULD_BE = (msgspec.DecodeError, RecursionError, Refused)
 
 
 def _fields_of(raw: msgspec.Raw) -> _Fields | None:

@@ -12,12 +12,13 @@ import trio
 from queen_node import commands, errors, queries
 from queen_node.answers import read_result
 from queen_node.answers.timers import render_timers
-from queen_node.broker import Broker, Lane, Unavailable
+from queen_node.broker import Broker
 from queen_node.commands import RulesOfFire, TimerOp
-from queen_node.errors import Refusal, Refused
+from queen_node.errors import Refused
+from queen_node.http.handlers.family_gate import FamilyGate
+from queen_node.http.handlers.op_lists import SLICE_BYTES
 from queen_node.http.handlers.timer_calls import (
     BODY_MAX_BYTES,
-    SLICE_BYTES,
     Call,
     ExactCall,
     TimerLimits,
@@ -43,11 +44,6 @@ UNAVAILABLE = {
     "retry": errors.TIMERS_RETRY,
     "no_leader": errors.TIMERS_NO_LEADER,
     "tenant_limit": errors.FAMILY_TENANT_LIMIT,
-}
-# What the broker refuses at admission, in the words of this family.
-AT_ADMISSION = {
-    "overloaded": errors.FAMILY_OVERLOADED,
-    "storage_full": errors.FAMILY_STORAGE_FULL,
 }
 EMPTY = Response(200, b'{"results":[]}')
 
@@ -78,8 +74,8 @@ class TimerHandlers:
         on_rejected: Callable[[str], None] = lambda _reason: None,
         rules: RulesOfFire | None = None,
     ) -> None:
-        self._broker, self._ids, self._quotas, self._limits = broker, ids, quotas, limits
-        self._firing, self._timeout_ms = firing, timeout_ms
+        self._gate = FamilyGate(broker, UNAVAILABLE, timeout_ms=timeout_ms)
+        self._ids, self._quotas, self._limits, self._firing = ids, quotas, limits, firing
         self._subject_of, self._on_rejected, self._rules = subject_of, on_rejected, rules
 
     # --- POST
@@ -135,15 +131,9 @@ class TimerHandlers:
         command = commands.timers(self._ids.request_id(), operations, firing=self._firing(), rules=self._rules)
         if len(command) > self._limits.command_max_bytes:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, limit=self._limits.command_max_bytes, got=len(command))
-        if call.schedules and not self._broker.admits(body_bytes):
-            await self._admit(body_bytes)
+        if call.schedules:
+            await self._gate.admit(body_bytes)
         return await self._write(tenant, command, tuple(call.due_places))
-
-    async def _admit(self, body_bytes: int) -> None:
-        try:
-            await self._broker.admit(body_bytes)
-        except Refused as refused:
-            raise Refused(AT_ADMISSION.get(refused.refusal.code, refused.refusal)) from None
 
     # --- DELETE
 
@@ -177,22 +167,10 @@ class TimerHandlers:
     # --- to the broker
 
     async def _write(self, tenant: bytes, command: bytes, places: tuple[bytes, ...]) -> Response:
-        try:
-            raw = await self._broker.write(
-                tenant, command, timeout_ms=self._timeout_ms, lane=Lane.DRAINING, places=places)
-        except Unavailable as unavailable:
-            raise Refused(_of_unavailable(unavailable)) from None
-        return Response(*render_timers(raw))
+        return Response(*render_timers(await self._gate.write(tenant, command, places)))
 
     async def _read(self, tenant: bytes, query: bytes) -> Response:
-        try:
-            return Response(*read_result(await self._broker.read(tenant, query, timeout_ms=self._timeout_ms)))
-        except Unavailable as unavailable:
-            raise Refused(_of_unavailable(unavailable)) from None
-
-
-def _of_unavailable(unavailable: Unavailable) -> Refusal:
-    return UNAVAILABLE.get(unavailable.code, errors.TIMERS_RETRY)  # of an unknown kind: the outcome is unknown
+        return Response(*read_result(await self._gate.read(tenant, query)))
 
 
 def _queue_in_path(request: Request) -> bytes:

@@ -38,9 +38,9 @@ class TransactionHandlers:
     """Answers transactions.
 
     limits: of the timers in them; kv_limits: of the key/value operations, of which only the size of a value is a
-    setting here. firing, rules, subject_of: as of `TimerHandlers`; subscription_mode: as of
-    `PopHandlers`. timeout_ms: a call's deadline,
-    QUEEN_STMT_TIMEOUT_MS. command_max_bytes: of a whole transaction. monotonic_s: for the pace of log lines.
+    setting here. firing, rules, subject_of: as of `TimerHandlers`; subscription_mode: as of `PopHandlers`. timeout_ms:
+    a call's deadline, QUEEN_STMT_TIMEOUT_MS. command_max_bytes: of a whole transaction. monotonic_s: for the pace of
+    log lines.
     """
 
     def __init__(

@@ -30,8 +30,9 @@ from queen_node.http.handlers.ack import (
     partition_id_of,
 )
 from queen_node.http.handlers.kv_calls import KvCall, KvLimits
+from queen_node.http.handlers.op_lists import paced
 from queen_node.http.handlers.pop import mode_of
-from queen_node.http.handlers.push_body import NO_TRACE, SLICE_BYTES, Item, masked
+from queen_node.http.handlers.push_body import NO_TRACE, Item, masked
 from queen_node.http.handlers.push_items import (
     DEFAULT_PARTITION,
     NAMES_BYTES_MAX,
@@ -163,11 +164,8 @@ class Transaction:
     def read(self, body: bytes) -> Iterator[None]:
         """Take a body in; yields where the loop may take a turn (M-51). Raises RefusedAt."""
         top = _top(body)
-        slice_bytes = 0
-        for raw in top.operations or ():
-            slice_bytes += len(bytes(raw))
-            if slice_bytes > SLICE_BYTES:
-                slice_bytes = 0
+        for pauses, raw in paced(top.operations or ()):
+            if pauses:
                 yield
             yield from self._take_operation(raw)
         kv, timers, positions = top.kv or (), top.timers or (), top.positions or ()
@@ -207,11 +205,8 @@ class Transaction:
         elif operation.items is None:
             self._take_item(operation)
         else:
-            slice_bytes = 0
-            for item in operation.items:
-                slice_bytes += len(bytes(item))
-                if slice_bytes > SLICE_BYTES:
-                    slice_bytes = 0
+            for pauses, item in paced(operation.items):
+                if pauses:
                     yield
                 self._take_item(self._decoded(item, _decode_pushed, _Pushed))
         _check_count(len(self.layout))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from queen_node.commands import PayloadFlag
 from queen_node.errors import Refused
+from queen_node.http.handlers.op_lists import SLICE_BYTES
 from queen_node.http.handlers.timer_calls import (
-    SLICE_BYTES,
     Call,
     ExactCall,
     TimerLimits,

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from queen_node import commands
-from queen_node.commands import AckStatus, KvOp
+from queen_node.commands import KvOp
 from queen_node.state import kv, timers
 from queen_node.state.acks import Acked
-from queen_node.state.consume import Popped
-from queen_node.state.keys import META
 from queen_node.state.timers import Verdict
 from queen_node.state.transactions import Cause, Committed, Part, RolledBack
 from queen_node.state.verdicts import (
@@ -26,63 +21,14 @@ from queen_node.state.verdicts import (
     UNRESOLVABLE,
 )
 from tests.support.kv_state import check, get, get_many, incr, put
-from tests.support.outward import QM, Outward
+from tests.support.outward import QM
 from tests.support.timer_state import cancel, schedule
-
-
-class Node(Outward):
-    """A state machine whose transactions are put together by hand."""
-
-    def ack_of(
-        self, txn: str, lease: Popped | bytes | None = None, status: str = "completed", *, group: str = QM,
-        queue: str = "orders", partition: str = "Default", error: bytes | None = None,
-    ) -> tuple[bytes, commands.AckItem]:
-        """One ack of a transaction."""
-        lease_id = lease if isinstance(lease, bytes) else lease.lease_id if lease is not None else b""
-        partition_id = self.partition(queue, partition).partition_id
-        return group.encode(), (txn.encode(), partition_id, int(AckStatus[status.upper()]), lease_id, error)
-
-    def item_of(self, txn: str, queue: str = "out", partition: str = "Default") -> commands.PushItem:
-        """One pushed item of a transaction."""
-        message_id = next(self._numbers).to_bytes(16, "big")
-        return queue.encode(), partition.encode(), txn.encode(), message_id, b"1", 0, None, None
-
-    def transact(
-        self, acks: Sequence[tuple[bytes, commands.AckItem]] = (), pushes: Sequence[commands.PushItem] = (),
-        operations: Sequence[Any] = (), *, positions: Sequence[commands.PositionItem] = (), kv: Sequence[Any] = (),
-        firing: bool = True, caps: commands.KvCaps = commands.NO_CAPS,
-    ) -> Committed | RolledBack:
-        """One transaction in an entry of its own."""
-        answer = self.apply(commands.transaction(
-            b"r" * 16, acks=acks, pushes=pushes, positions=positions, kv=kv, timers=operations, firing=firing,
-            caps=caps))[0]
-        assert isinstance(answer, Committed | RolledBack)
-        return answer
-
-    def leased(self, *txns: str, **asked: Any) -> Popped:
-        """These messages pushed and popped at once."""
-        self.push(*txns)
-        popped = self.pop(**asked)
-        assert popped is not None
-        return popped
-
-    def everything(self) -> list[tuple[bytes, bytes]]:
-        """All rows that apply may have written, but for how far it is."""
-        return [pair for pair in self.store.committed().iterate(b"", b"\xff") if pair[0] != META]
+from tests.support.transaction_state import Node, committed, position, rejected
 
 
 @pytest.fixture
 def node() -> Node:
     return Node()
-
-
-def committed(answer: Committed | RolledBack) -> Committed:
-    assert isinstance(answer, Committed), answer
-    return answer
-
-
-def rejected(index: int, verdict: int) -> RolledBack:
-    return RolledBack(Cause.REJECTED_ACK, Part.ACK, index, verdict)
 
 
 class TestWhole:
@@ -391,78 +337,6 @@ class TestKeyValue:
             Cause.KV_QUOTA, Part.KV, -1)
         assert node.transact(stale, kv=[put(b"l")], caps=commands.KvCaps(rows=2)) == rejected(0, CONSUMER_NOT_FOUND)
         assert isinstance(node.transact(kv=[put(b"k", b"8")], caps=commands.KvCaps(rows=1)), Committed)
-
-
-def position(
-    offset: int | None, *, group: str = "g", partition: str = "Default", mode: str = "new", queue: str = "orders",
-) -> commands.PositionItem:
-    return queue.encode(), partition.encode(), group.encode(), offset, mode
-
-
-class TestPositions:
-    @pytest.mark.parametrize(("offset", "next_ids"), [
-        (0, ["a", "b", "c"]), (1, ["b", "c"]), (3, []), (99, []),
-    ])
-    def test_the_group_reads_on_there(self, node: Node, offset: int, next_ids: list[str]) -> None:
-        """transactions.md 7: a new group is registered; behind the end nothing is passed over that comes later."""
-        node.push("a", "b", "c")
-        node.transact(positions=[position(offset)])
-        assert node.ids(group="g") == next_ids
-        assert node.committed(group="g") == (-1 if offset == 0 else min(offset, 3) - 1)
-        if not next_ids:
-            node.push("d")
-            assert node.ids(group="g") == ["d"]
-
-    def test_a_lease_there_ends_and_attempts_begin_anew(self, node: Node) -> None:
-        """transactions.md 7, PA-33, TX-33: its acks are refused from then on."""
-        node.configure(retry_limit=5)
-        lease = node.leased("a", "b", group="g", mode="all")
-        node.transact([node.ack_of("a", lease, "failed", group="g")])
-        again = node.pop(group="g")
-        assert again is not None
-        node.transact(positions=[position(0)])
-        assert node.wakes == {b"orders": 1}
-        assert node.transact([node.ack_of("a", again, group="g")]) == rejected(0, INVALID_LEASE)
-        cursor = node.cursor(group="g")
-        assert cursor is not None
-        assert (cursor.retries, cursor.lease_id) == (0, b"")
-        assert [got.attempt for got in node.got(group="g")] == [1]
-        assert node.store.counters().leases_live == 1
-
-    def test_a_forgotten_one_begins_as_its_group_says(self, node: Node) -> None:
-        """transactions.md 7: `null`."""
-        node.push("a", "b")
-        assert node.ids(group="g", mode="all", commit=True) == ["a", "b"]
-        node.transact(positions=[position(None)])
-        assert node.ids(group="g") == ["a", "b"]
-        node.transact(positions=[position(None, group="n")])
-        assert node.ids(group="n") == [], "a new group of mode `new`"
-        node.transact(positions=[position(0, group="n")])
-        node.transact(positions=[position(None, group="n")])
-        node.push("c")
-        assert node.ids(group="n") == ["c"]
-
-    def test_a_partition_is_made_and_a_queue_is_not(self, node: Node) -> None:
-        """transactions.md 7, TX-53; a queue that the transaction itself would make does not exist yet."""
-        node.push("a")
-        refused = RolledBack(Cause.QUEUE_NOT_FOUND, Part.POSITION, 1)
-        before = node.everything()
-        assert node.transact(
-            pushes=[node.item_of("x", queue="fresh")],
-            positions=[position(0), position(0, queue="fresh")], kv=[check(b"never", 5, required=True)]) == refused
-        assert node.everything() == before
-        node.transact(positions=[position(0, partition="made", mode="all"), position(7, partition="made")])
-        node.push("b", partition="made")
-        assert node.ids(group="g", partition="made") == ["b"]
-
-    def test_it_is_set_behind_the_acks_and_the_pushes(self, node: Node) -> None:
-        """TX-21: the cursor stands where the position says, and what the transaction pushed is deliverable."""
-        lease = node.leased("a", "b", group="g", mode="all")
-        pushed = [node.item_of("c", queue="orders")]
-        node.transact([node.ack_of("b", lease, group="g")], pushed, positions=[position(1)])
-        assert node.ids(group="g") == ["b", "c"]
-        node.transact(pushes=[node.item_of("d", queue="orders")], positions=[position(None, group="late")])
-        assert node.ids(group="late") == ["d"]
 
 
 class TestOrderOfRefusals:

@@ -34,15 +34,22 @@ def measure(bench: Bench) -> Results:
     tenants = bench.choose(TENANTS, TENANTS_QUICK)
     folder = bench.new_folder()
     with running(folder, SETTINGS) as cluster:
-        made_s = _make(cluster, range(tenants))
-        _wait_until_quiet(cluster, tenants)
-        results.notes.append(f"{tenants:,} tenants with a message each, made in {made_s:.0f} s by {CLIENTS} clients")
-        _idle(bench, cluster, results)
-        _first_writes(bench, cluster, tenants, results)
-        _restart(cluster, tenants, results)
-        _orphaned(bench, cluster, tenants, results)
+        try:
+            _with_tenants(bench, cluster, tenants, results)
+        except ServerFailed as problem:  # what was found until then took minutes
+            results.trouble.append(f"ended early: {problem}")
     bench.remove(folder)
     return results
+
+
+def _with_tenants(bench: Bench, cluster: Cluster, tenants: int, results: Results) -> None:
+    made_s = _make(cluster, range(tenants))
+    _wait_until_quiet(cluster, tenants)
+    results.notes.append(f"{tenants:,} tenants with a message each, made in {made_s:.0f} s by {CLIENTS} clients")
+    _idle(bench, cluster, results)
+    _first_writes(bench, cluster, tenants, results)
+    _restart(cluster, tenants, results)
+    _orphaned(bench, cluster, tenants, results)
 
 
 def tenant(number: int) -> str:

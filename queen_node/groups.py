@@ -7,7 +7,8 @@ nothing awaits: `host` carries it out, and a simulation drives the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 from queen_node.antechamber import Antechamber
@@ -21,6 +22,7 @@ from raft.core import Role
 
 STRANGERS_MAX = 4096  # words for groups that this node does not know yet
 STRANGERS_KEPT_S = 1.0
+ASLEEP_A_STEP = 20  # handed over; a step is a tenth of a second, and each costs an election
 
 
 class Actor(GroupOnNode, Protocol):
@@ -113,6 +115,10 @@ class Groups(Generic[A]):
     def awake(self) -> Collection[A]:
         """The groups that do not sleep: for whoever lets them."""
         return self.groups.values()
+
+    def asleep(self) -> Iterable[A]:
+        """The others."""
+        return ()
 
     # --- calls
 
@@ -214,9 +220,12 @@ class Groups(Generic[A]):
         self.groups[life].inbox.put(DUE)
 
     def hand_over(self, max_silent_ticks: int) -> bool:
-        """Let others lead what this node leads awake (CL-54). False: that is nothing. Of those that sleep the others
-        notice by themselves, as when a node dies: thousands could not be handed over in time."""
+        """Let others lead what this node leads (CL-54): all that are awake, and of those that sleep some at a time.
+        False: that is nothing. Called again and again while there is time; of thousands that sleep the others notice
+        the rest by themselves, as when a node dies."""
         leading = [actor for actor in self.awake() if actor.group.raft.core.role is Role.LEADER]
+        asleep = (actor for actor in self.asleep() if actor.group.raft.core.role is Role.LEADER)
+        leading += islice(asleep, ASLEEP_A_STEP)
         for actor in leading:
             actor.inbox.put(HandOver(max_silent_ticks))
         return bool(leading)

@@ -6,7 +6,7 @@ What goes to which group, and when one begins, is decided in `groups`; who sleep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 import trio
 
@@ -70,6 +70,10 @@ class Host(Groups[GroupActor]):
     def awake(self) -> Collection[GroupActor]:
         """See `Groups`."""
         return self._awake.values()
+
+    def asleep(self) -> Iterable[GroupActor]:
+        """See `Groups`."""
+        return (actor for life, actor in self.groups.items() if life not in self._awake)
 
     def tick(self) -> None:
         """Raft's unit of time has passed."""

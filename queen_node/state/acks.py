@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,17 +35,25 @@ from queen_node.state.verdicts import (
 
 RETRIES_EXHAUSTED = b"Retries exhausted"
 ID_MAX = (1 << 64) - 1
+COMPLETED = int(AckStatus.COMPLETED)
+ALL_DONE = bytes((DONE,))
 
 # [transaction id, partition id, AckStatus, lease id, error text or None]: commands.AckItem as it comes out of CBOR
 Item = Sequence[Any]
 
 
-class Acked(NamedTuple):
-    """What is answered for one item. verdict: flags of `verdicts.py`; released: whether its part ended a lease."""
+# What is answered for one item: (transaction id, flags of `verdicts.py`, whether its part ended a lease)
+Acked = tuple[bytes, int, bool]
 
-    transaction_id: bytes
-    verdict: int
-    released: bool
+
+class Said(NamedTuple):
+    """The items of a part in columns: what nearly every ack says is judged as a whole, not item by item."""
+
+    ids: Sequence[bytes]
+    partition_id: int
+    statuses: Sequence[int]
+    lease_id: bytes
+    errors: Sequence[bytes | None]
 
 
 class Place(NamedTuple):
@@ -58,45 +67,56 @@ class Place(NamedTuple):
 
 class Part(NamedTuple):
     """A part of an ack, judged. offsets: which message each item means; marks: offset above the cursor -> the
-    strongest status said of it."""
+    strongest status said of it. all_done: every item is `completed`, of a message above the cursor."""
 
     place: Place
-    items: Sequence[Item]
+    said: Said
     offsets: list[int | None]
     marks: dict[int, int]
     ruling: Ruling
+    all_done: bool
 
 
 def apply_ack(step: Step, command: list[Any]) -> list[Acked]:
     """Judge and carry out an ack: one answer per item, in the order of the call."""
     group: bytes = command[2]
     items: Sequence[Item] = command[3]
-    if len(items) == 1:
-        return _ack_part(step, group, items)
+    if not items:
+        return []
+    ids, partition_ids, statuses, lease_ids, errors = zip(*items, strict=True)
+    if partition_ids.count(partition_ids[0]) == len(ids) == lease_ids.count(lease_ids[0]):
+        return _ack_part(step, group, Said(ids, partition_ids[0], statuses, lease_ids[0], errors))
     parts: dict[tuple[int, bytes], list[int]] = {}
     for index, item in enumerate(items):
         parts.setdefault((item[1], item[3]), []).append(index)
     answers: list[Acked | None] = [None] * len(items)
     for indexes in parts.values():
-        for index, answer in zip(indexes, _ack_part(step, group, [items[index] for index in indexes]), strict=True):
+        part = in_columns([items[index] for index in indexes])
+        for index, answer in zip(indexes, _ack_part(step, group, part), strict=True):
             answers[index] = answer
     return [answer for answer in answers if answer is not None]
 
 
-def _ack_part(step: Step, group: bytes, items: Sequence[Item]) -> list[Acked]:
+def in_columns(items: Sequence[Item]) -> Said:
+    """Items of one partition and lease, at least one of them."""
+    ids, partition_ids, statuses, lease_ids, errors = zip(*items, strict=True)
+    return Said(ids, partition_ids[0], statuses, lease_ids[0], errors)
+
+
+def _ack_part(step: Step, group: bytes, part: Said) -> list[Acked]:
     """The items of one partition and lease (PA-46)."""
-    place = find_place(step, group, items[0])
+    place = find_place(step, group, part.partition_id, part.lease_id)
     if isinstance(place, Place):
-        return carry_out(step, judge(step, place, items))
+        verdicts, released = carry_out(step, judge(step, place, place.cursor, part))
+        return list(zip(part.ids, verdicts, repeat(released), strict=False))
     if place == INVALID_LEASE:
-        return _repeated(step, group, items)
-    return [Acked(item[0], place, False) for item in items]
+        return _repeated(step, group, part)
+    return list(zip(part.ids, repeat(place), repeat(False), strict=False))
 
 
-def find_place(step: Step, group: bytes, item: Item) -> Place | int:
-    """Where a part applies, of which `item` is one; or the verdict on all of its items when it applies nowhere."""
+def find_place(step: Step, group: bytes, partition_id: int, lease_id: bytes) -> Place | int:
+    """Where a part applies; or the verdict on all of its items when it applies nowhere."""
     store = step.store
-    _, partition_id, _, lease_id, _ = item
     partition = partition_of_id(store, partition_id) if 0 < partition_id <= ID_MAX else None
     queue = find_queue(store, partition.queue) if partition is not None else None
     if partition is None or queue is None or queue.queue_id != partition.queue_id:
@@ -112,28 +132,36 @@ def find_place(step: Step, group: bytes, item: Item) -> Place | int:
     return Place(queue, partition, group, cursor)
 
 
-def judge(step: Step, place: Place, items: Sequence[Item]) -> Part:
-    """Look the items of a part up and rule. Writes nothing."""
-    cursor = place.cursor
+def judge(step: Step, place: Place, cursor: CursorRow, part: Said) -> Part:
+    """Look the items of a part up and rule. Writes nothing. cursor: as it will stand when the part's turn comes."""
+    committed = cursor.committed
     offsets = lookup.offsets_of_items(
-        step.store, place.partition, cursor, [item[0] for item in items], fenced=bool(items[0][3]))
+        step.store, place.partition, cursor, part.ids, fenced=bool(part.lease_id))
+    known = [offset for offset in offsets if offset is not None]
+    all_done = not any(part.statuses) and len(known) == len(offsets) and min(known) > committed
     marks: dict[int, int] = {}
-    for item, offset in zip(items, offsets, strict=True):
-        if offset is not None and offset > cursor.committed:
-            marks[offset] = max(marks.get(offset, 0), item[2])
-    ruling = rule(cursor.committed, marks, retries=cursor.retries, retry_limit=place.queue.options.retry_limit)
-    return Part(place, items, offsets, marks, ruling)
+    if all_done:
+        marks = dict.fromkeys(known, COMPLETED)
+    else:
+        for status, offset in zip(part.statuses, offsets, strict=True):
+            if offset is not None and offset > committed:
+                marks[offset] = max(marks.get(offset, 0), status)
+    ruling = rule(committed, marks, retries=cursor.retries, retry_limit=place.queue.options.retry_limit)
+    return Part(place, part, offsets, marks, ruling, all_done)
 
 
-def carry_out(step: Step, part: Part) -> list[Acked]:
-    """Write what was ruled, and answer."""
-    place, items, offsets, marks, ruling = part
-    filed = _file_dead_letters(step, place, items, offsets, marks, ruling)
-    committed = place.cursor.committed
-    verdicts = [
-        verdict_on(item[2], offset, committed, ruling, filed) for item, offset in zip(items, offsets, strict=True)]
-    released = bool(marks) and _move(step, place, items, ruling, verdicts)
-    return [Acked(item[0], verdict, released) for item, verdict in zip(items, verdicts, strict=True)]
+def carry_out(step: Step, part: Part) -> tuple[Sequence[int], bool]:
+    """Write what was ruled: (the verdict on each item, whether a lease was released)."""
+    place, said, offsets, marks, ruling, all_done = part
+    if all_done:
+        verdicts: Sequence[int] = ALL_DONE * len(offsets)
+    else:
+        filed = _file_dead_letters(step, place, said, offsets, marks, ruling)
+        committed = place.cursor.committed
+        verdicts = [
+            verdict_on(status, offset, committed, ruling, filed)
+            for status, offset in zip(said.statuses, offsets, strict=True)]
+    return verdicts, bool(marks) and _move(step, place, said, ruling, verdicts)
 
 
 def _cursor_of(
@@ -159,29 +187,27 @@ def _start(step: Step, record: GroupRow, partition: PartitionRow) -> CursorRow:
     return cursor if cursor is not None else CursorRow(partition.queue_id, partition.next_offset - 1)
 
 
-def _repeated(step: Step, group: bytes, items: Sequence[Item]) -> list[Acked]:
+def _repeated(step: Step, group: bytes, part: Said) -> list[Acked]:
     """An ack under a lease that is not live: the same again as the first time, else refused (PA-47, PA-59)."""
     store = step.store
-    _, partition_id, _, lease_id, _ = items[0]
-    partition = partition_of_id(store, partition_id)
-    memory = ack_memory.recall(store, partition_id, group, lease_id, step.now_us)
+    ids = part.ids
+    partition = partition_of_id(store, part.partition_id)
+    memory = ack_memory.recall(store, part.partition_id, group, part.lease_id, step.now_us)
     if memory is None or partition is None:
-        return [Acked(item[0], INVALID_LEASE, False) for item in items]
-    if memory.digest == _digest(items):
-        return [
-            Acked(item[0], verdict, True)
-            for item, verdict in zip(items, memory.verdicts_of(len(items)), strict=True)
-        ]
-    completed = {item[0] for item in items if item[2] == AckStatus.COMPLETED}
+        return list(zip(ids, repeat(INVALID_LEASE), repeat(False), strict=False))
+    if memory.digest == _digest(part):
+        return list(zip(ids, memory.verdicts_of(len(ids)), repeat(True), strict=False))
+    items = list(zip(ids, part.statuses, strict=True))
+    completed = {transaction_id for transaction_id, status in items if status == COMPLETED}
     passed = lookup.known_at_or_below(store, partition, completed, memory.reached)
     return [
-        Acked(item[0], DONE | NOOP if item[2] == AckStatus.COMPLETED and item[0] in passed else INVALID_LEASE, False)
-        for item in items
+        (transaction_id, DONE | NOOP if status == COMPLETED and transaction_id in passed else INVALID_LEASE, False)
+        for transaction_id, status in items
     ]
 
 
 def _file_dead_letters(
-    step: Step, place: Place, items: Sequence[Item], offsets: Sequence[int | None], marks: dict[int, int],
+    step: Step, place: Place, said: Said, offsets: Sequence[int | None], marks: dict[int, int],
     ruling: Ruling,
 ) -> dict[int, int]:
     """File what leaves as a dead letter. Returns the verdict of each offset that leaves so (PA-55, PA-56)."""
@@ -190,9 +216,9 @@ def _file_dead_letters(
     options, partition = place.queue.options, place.partition
     keeps_exhausted = options.dead_letter_queue or options.dlq_after_max_retries
     reasons: dict[int, bytes] = {}  # offset -> the text that came with the status that decided
-    for item, item_offset in zip(items, offsets, strict=True):
-        if item[4] and item_offset is not None and item[2] == marks.get(item_offset):
-            reasons.setdefault(item_offset, item[4])
+    for status, error, item_offset in zip(said.statuses, said.errors, offsets, strict=True):
+        if error and item_offset is not None and status == marks.get(item_offset):
+            reasons.setdefault(item_offset, error)
     verdicts = {}
     for offset, attempts in ruling.filed.items():
         if marks[offset] == AckStatus.FAILED and not keeps_exhausted:
@@ -219,16 +245,16 @@ def verdict_on(status: int, offset: int | None, committed: int, ruling: Ruling, 
     if offset is None:
         return UNRESOLVABLE
     if offset <= committed:
-        return DONE | NOOP if status == AckStatus.COMPLETED else ALREADY_COMMITTED
+        return DONE | NOOP if status == COMPLETED else ALREADY_COMMITTED
     stop = ruling.stop
     if stop is None or offset < stop:
         return filed.get(offset, DONE)
     if offset == stop:
-        return DONE | REDELIVERS if status == AckStatus.COMPLETED else DONE
+        return DONE | REDELIVERS if status == COMPLETED else DONE
     return DONE if status == AckStatus.RETRY else DONE | REDELIVERS
 
 
-def _move(step: Step, place: Place, items: Sequence[Item], ruling: Ruling, verdicts: Sequence[int]) -> bool:
+def _move(step: Step, place: Place, said: Said, ruling: Ruling, verdicts: Sequence[int]) -> bool:
     """Move the cursor, end the lease if that is due (PA-38, PA-50, PA-52). Returns whether a lease was released."""
     queue, partition, group, cursor = place
     moved = ruling.reached - max(cursor.committed, partition.log_start - 1)
@@ -247,7 +273,7 @@ def _move(step: Step, place: Place, items: Sequence[Item], ruling: Ruling, verdi
         if released:
             ack_memory.remember(
                 step.store, partition.partition_id, group, ack_memory.ReleasedRow(
-                    lease_id, step.now_us, ruling.reached, _digest(items), ack_memory.packed(verdicts)))
+                    lease_id, step.now_us, ruling.reached, _digest(said), ack_memory.packed(verdicts)))
     if not cursor.lease_id:
         ready.file(step, queue, group, partition, cursor)
         if lease_id and cursor.ready_at_us >= 0:
@@ -256,10 +282,10 @@ def _move(step: Step, place: Place, items: Sequence[Item], ruling: Ruling, verdi
     return released
 
 
-def _digest(items: Sequence[Item]) -> bytes:
+def _digest(said: Said) -> bytes:
     """Of what a repeat must say alike: ids, statuses and reasons, in order."""
-    said = [(transaction_id, status, error or b"") for transaction_id, _, status, _, error in items]
-    return blake2b(_encode(said), digest_size=16).digest()
+    errors = [error or b"" for error in said.errors]
+    return blake2b(_encode((said.ids, said.statuses, errors)), digest_size=16).digest()
 
 
 _encode = msgspec.msgpack.Encoder().encode

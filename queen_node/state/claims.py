@@ -164,6 +164,7 @@ def _claim(popping: Popping, partition: PartitionRow, cursor: CursorRow, key: by
             attempt = cursor.attempt + 1
         cursor.attempt, cursor.attempt_offset = attempt, first
         leases.grant(step, cursor, popping.lease_id, first, last, popping.lease_ms)
+        step.store.claim_ids.keep(partition.partition_id, first, messages)
     ready.file(step, popping.queue, popping.group.name, partition, cursor)
     if popping.commit and cursor.ready_at_us >= 0:
         step.wake(popping.queue.name, 1)  # what is left can be claimed at once, by another pop

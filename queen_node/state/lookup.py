@@ -29,11 +29,12 @@ def offsets_of_items(
 
     fenced: look inside the claim only; otherwise above the cursor, and for what is not there, below it.
     """
+    if fenced and partition.log_start <= cursor.lease_first:  # all messages of the claim are there
+        offset_of = store.claim_ids.of(partition.partition_id, cursor.lease_first, cursor.lease_last)
+        if offset_of is not None:
+            return list(map(offset_of.get, ids))
     look = _in_claim if fenced else _unfenced
     found = look(store, partition, cursor, set(ids))
-    if len(ids) == 1:
-        offsets = found.get(ids[0])
-        return [offsets[0] if offsets else None]
     seen: dict[bytes, int] = {}
     meant: list[int | None] = []
     for transaction_id in ids:

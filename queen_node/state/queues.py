@@ -7,8 +7,8 @@ from hashlib import blake2b
 
 import msgspec
 
-from queen_node.state.keys import COUNTERS, PARTITION, PARTITION_NAME, PARTITION_OF_QUEUE, QUEUE, read_u64, two_u64, u64
-from queen_node.state.rows import PartitionRow, QueueOptions, QueueRow
+from queen_node.state.keys import COUNTERS, PARTITION, PARTITION_NAME, PARTITION_OF_QUEUE, QUEUE, two_u64, u64
+from queen_node.state.rows import PartitionNameRow, PartitionRow, QueueOptions, QueueRow
 from queen_node.state.step import Step
 from queen_node.state.store import Store
 from raft.invariants import broken
@@ -28,8 +28,8 @@ def find_queue(store: Store, name: bytes) -> QueueRow | None:
 
 def find_partition(store: Store, queue: QueueRow, name: bytes) -> PartitionRow | None:
     """The partition of that name, or None."""
-    stored = store.get(PARTITION_NAME + u64(queue.queue_id) + name)
-    return None if stored is None else partition_of_id(store, read_u64(stored))
+    named = store.row(PARTITION_NAME + u64(queue.queue_id) + name, PartitionNameRow)
+    return None if named is None else partition_of_id(store, named.partition_id)
 
 
 def partition_of_id(store: Store, partition_id: int) -> PartitionRow | None:
@@ -51,10 +51,10 @@ def destination(step: Step, queue_name: bytes, partition_name: bytes) -> tuple[Q
         namespace, task = labels_of(queue_name)
         options = QueueOptions(lease_time=LEASE_TIME_OF_A_PUSH_S)
         queue = make_queue(step, queue_name, namespace=namespace, task=task, options=options)
-    stored = store.get(PARTITION_NAME + u64(queue.queue_id) + partition_name)
-    if stored is None:
+    named = store.row(PARTITION_NAME + u64(queue.queue_id) + partition_name, PartitionNameRow)
+    if named is None:
         return queue, make_partition(step, queue, partition_name)
-    partition = store.row(PARTITION + stored, PartitionRow)
+    partition = partition_of_id(store, named.partition_id)
     if partition is None:
         broken("a partition's name leads nowhere", queue=queue_name, partition=partition_name)
     return queue, partition
@@ -93,7 +93,7 @@ def make_partition(step: Step, queue: QueueRow, name: bytes) -> PartitionRow:
     partition = PartitionRow(
         partition_id=partition_id, queue_id=queue.queue_id, queue=queue.name, name=name, created_at_us=step.now_us)
     store.known_ids.begin(partition_id)
-    store.put(PARTITION_NAME + u64(queue.queue_id) + name, u64(partition_id))
+    store.put_row(PARTITION_NAME + u64(queue.queue_id) + name, PartitionNameRow(partition_id))
     store.put(PARTITION_OF_QUEUE + two_u64(queue.queue_id, partition_id), b"")
     store.put_row(PARTITION + u64(partition_id), partition)
     return partition

@@ -75,6 +75,12 @@ class PartitionRow(Row):
     dead_letters: int = 0
 
 
+class PartitionNameRow(Row):
+    """Which partition has that name. A row of its own kind so that it is kept decoded: each push asks for it."""
+
+    partition_id: int
+
+
 class GroupRow(Row):
     """A consumer group on one queue: where it starts in partitions that it has no cursor in (PA-30)."""
 

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from queen_node.state.claim_ids import ClaimIds
 from queen_node.state.keys import COUNTERS, META, group_prefix
 from queen_node.state.known_ids import KnownIds
 from queen_node.state.rows import CountersRow, Row
@@ -109,6 +110,7 @@ class Store:
         self._batch_order: list[bytes] = []  # keys of the batch, sorted when a scan needs them
         self._batch_ordered = 0  # how many keys of the batch `_batch_order` knows
         self.known_ids = KnownIds()
+        self.claim_ids = ClaimIds()
         self.positions: dict[bytes, bytes] = {}  # calendar kind -> nothing stands below this key: hints of calendar.py
         stored = engine.get(self._prefix + META)
         self.meta = msgspec.msgpack.decode(stored, type=Meta) if stored is not None else Meta()
@@ -219,6 +221,7 @@ class Store:
         self._young, self._older, self._young_bytes = {}, {}, 0
         self._batch_order, self._batch_ordered = [], 0
         self.positions.clear()
+        self.claim_ids.forget()
 
     @property
     def batch_count(self) -> int:

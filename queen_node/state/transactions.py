@@ -106,8 +106,8 @@ def apply_transaction(step: Step, command: Sequence[Any]) -> TransactionAnswer:
 def _carry_out(step: Step, wanted: Wanted, judged: Judged) -> Committed:
     verdicts = [0] * len(wanted.acks)
     for places, part in judged.acks:
-        for place, answer in zip(places, acks.carry_out(step, part), strict=True):
-            verdicts[place] = answer.verdict
+        for place, verdict in zip(places, acks.carry_out(step, part)[0], strict=True):
+            verdicts[place] = verdict
     # One appender for both: a due timer whose id one of the pushes has appends nothing (TM-62).
     appender = push.Appender(step)
     placed = push.carry_out(appender, wanted.pushes)
@@ -156,15 +156,14 @@ def _judge_acks(step: Step, named_acks: Sequence[Ack]) -> JudgedAcks | RolledBac
     judged: JudgedAcks = []
     refusals: list[RolledBack] = []
     standing: dict[tuple[int, bytes], tuple[acks.Place, CursorRow]] = {}  # the place, and its cursor after that part
-    for (partition_id, group, _lease_id), places in places_of.items():
-        items = [named_acks[place][1] for place in places]
-        found = acks.find_place(step, group, items[0])
+    for (partition_id, group, lease_id), places in places_of.items():
+        found = acks.find_place(step, group, partition_id, lease_id)
         if not isinstance(found, acks.Place):
             refusals.append(RolledBack(Cause.REJECTED_ACK, Part.ACK, places[0], verdict=found))
             continue
         # Acks with a lease and acks without one may meet on one cursor: the later part begins where the earlier ends.
         place_found, cursor = standing.get((partition_id, group), (found, found.cursor))
-        part = acks.judge(step, place_found._replace(cursor=cursor), items)._replace(place=place_found)
+        part = acks.judge(step, place_found, cursor, acks.in_columns([named_acks[place][1] for place in places]))
         refused = _refused_in(part, cursor.committed)
         if refused is not None:
             nth, cause, verdict = refused
@@ -178,12 +177,14 @@ def _judge_acks(step: Step, named_acks: Sequence[Ack]) -> JudgedAcks | RolledBac
 
 def _refused_in(part: acks.Part, committed: int) -> tuple[int, Cause, int] | None:
     """The first item of a part that refuses the transaction: (which, why, the ack route's verdict on it)."""
+    if part.all_done:
+        return None
     statuses: dict[int, int] = {}
-    for nth, (item, offset) in enumerate(zip(part.items, part.offsets, strict=True)):
-        verdict = acks.verdict_on(item[2], offset, committed, part.ruling, {})
+    for nth, (status, offset) in enumerate(zip(part.said.statuses, part.offsets, strict=True)):
+        verdict = acks.verdict_on(status, offset, committed, part.ruling, {})
         if not verdict & DONE:
             return nth, Cause.REJECTED_ACK, verdict
-        if offset is not None and statuses.setdefault(offset, item[2]) != item[2]:
+        if offset is not None and statuses.setdefault(offset, status) != status:
             return nth, Cause.NAMED_TOO_OFTEN, verdict
     return None
 

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 from queen_node import commands
 from queen_node.commands import AckStatus
 from queen_node.state import consume
-from queen_node.state.acks import Acked
 from queen_node.state.consume import Popped
 from queen_node.state.groups import QUEUE_MODE, cursor_key
-from queen_node.state.machine import Machine
+from queen_node.state.machine import Application, Machine
 from queen_node.state.messages import transaction_id_of
 from queen_node.state.queues import find_partition, find_queue
 from queen_node.state.rows import CursorRow, PartitionRow
@@ -34,6 +33,14 @@ class Got(NamedTuple):
     attempt: int
 
 
+class Acked(NamedTuple):
+    """What is answered for one item of an ack, with names: `acks.Acked`."""
+
+    transaction_id: bytes
+    verdict: int
+    released: bool
+
+
 class Outward:
     """A state machine over the memory twin; each call is an entry of its own, at `now_us`."""
 
@@ -49,14 +56,18 @@ class Outward:
 
     def apply(self, *raw: bytes) -> list[Any]:
         """One entry with these commands; their answers."""
-        application = self.machine.begin(
-            index=self.machine.applied_index + 1, term=1, data=commands.entry(self.now_us, raw))
+        application = self.begin(*raw)
         answers = []
         while not application.finished:
             answers.append(application.apply_next()[2])
         self.machine.commit(application)
         self.wakes = application.step.wakes
         return answers
+
+    def begin(self, *raw: bytes) -> Application:
+        """The same entry, not applied yet."""
+        return self.machine.begin(
+            index=self.machine.applied_index + 1, term=1, data=commands.entry(self.now_us, raw))
 
     def wait(self, seconds: float) -> None:
         """Let the group clock go on."""
@@ -133,8 +144,7 @@ class Outward:
         ], group=group)
 
     def ack_raw(self, items: Sequence[commands.AckItem], *, group: str = QM) -> list[Acked]:
-        answers: list[Acked] = self.apply(commands.ack(b"r", group.encode(), items))[0]
-        return answers
+        return [Acked(*answer) for answer in self.apply(commands.ack(b"r", group.encode(), items))[0]]
 
     def extend(self, lease_id: bytes, seconds: int = 60) -> tuple[int, int | None]:
         """(partitions renewed, earliest new expiry)."""

@@ -16,7 +16,6 @@ from queen_node.errors import Refused
 from queen_node.http.handlers.ack import ERROR_BYTES_MAX, AckHandlers
 from queen_node.http.messages import Request
 from queen_node.ids import IdMint, uuid_text
-from queen_node.state.acks import Acked
 from queen_node.state.verdicts import DLQ, DONE, NOOP, REDELIVERS
 from tests.support.fake_broker import FakeBroker
 
@@ -93,7 +92,7 @@ async def test_a_batch_byte_for_byte(broker: FakeBroker) -> None:
 def test_every_refusal_has_its_text_and_no_flag() -> None:
     """PA-53's table: clients search these texts; the numbers of verdicts must not look like flags."""
     for verdict, text in ERROR_TEXTS.items():
-        (item,) = json.loads(render_ack(pack([Acked(b"x", verdict, False)]))[1])
+        (item,) = json.loads(render_ack(pack([(b"x", verdict, False)]))[1])
         assert item == {
             "index": 0, "transactionId": "x", "success": False, "error": text, "leaseReleased": False, "dlq": False,
             "noop": False}
@@ -101,11 +100,11 @@ def test_every_refusal_has_its_text_and_no_flag() -> None:
 
 def test_every_verdict_that_is_carried_out() -> None:
     """PA-45, PA-51, PA-52."""
-    (item,) = json.loads(render_ack(pack([Acked(b"x", DONE | DLQ, True)]))[1])
+    (item,) = json.loads(render_ack(pack([(b"x", DONE | DLQ, True)]))[1])
     assert (item["success"], item["dlq"], item["noop"], item["error"]) == (True, True, False, None)
-    (item,) = json.loads(render_ack(pack([Acked(b"x", DONE | NOOP, True)]))[1])
+    (item,) = json.loads(render_ack(pack([(b"x", DONE | NOOP, True)]))[1])
     assert (item["success"], item["dlq"], item["noop"]) == (True, False, True)
-    (item,) = json.loads(render_ack(pack([Acked(b"x", DONE | REDELIVERS, True)]))[1])
+    (item,) = json.loads(render_ack(pack([(b"x", DONE | REDELIVERS, True)]))[1])
     assert (item["success"], item["redelivers"]) == (True, True)
 
 

@@ -201,13 +201,17 @@ class History:
         return commands.sweep_kv(at_most=self._one(1, 100))
 
 
-def run(seed: int, entries: int) -> tuple[Machine, Counter[Kind], list[str]]:
-    """Apply the history of a seed: the machine, how many commands of each kind, the digest after each entry."""
+def run(seed: int, entries: int, *, anew_before_each: bool = False) -> tuple[Machine, Counter[Kind], list[str]]:
+    """Apply the history of a seed: the machine, how many commands of each kind, the digest after each entry.
+
+    anew_before_each: with nothing left in memory of the entries before, as after a restart."""
     history, machine = History(seed), Machine(Store(MemoryEngine(), life=1))
     applied: Counter[Kind] = Counter()
     digests = []
     for index in range(1, entries + 1):
         kinds, data = history.entry()
+        if anew_before_each:
+            machine.reopen(1)
         machine.apply_entry(index=index, term=1, data=data)
         applied.update(kinds)
         digests.append(machine.store.meta.digest.hex())

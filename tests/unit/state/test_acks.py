@@ -9,7 +9,6 @@ import pytest
 from queen_node.commands import AckStatus, forget_ids
 from queen_node.state import lookup
 from queen_node.state.ack_memory import LEASES_KEPT
-from queen_node.state.acks import Acked
 from queen_node.state.consume import Popped
 from queen_node.state.keys import LEASE
 from queen_node.state.verdicts import (
@@ -22,7 +21,7 @@ from queen_node.state.verdicts import (
     REDELIVERS,
     UNRESOLVABLE,
 )
-from tests.support.outward import Got, Outward
+from tests.support.outward import Acked, Got, Outward
 
 TEN = [f"m{number}" for number in range(10)]
 

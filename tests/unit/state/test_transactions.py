@@ -7,7 +7,6 @@ import pytest
 from queen_node import commands
 from queen_node.commands import KvOp
 from queen_node.state import kv, timers
-from queen_node.state.acks import Acked
 from queen_node.state.timers import Verdict
 from queen_node.state.transactions import Cause, Committed, Part, RolledBack
 from queen_node.state.verdicts import (
@@ -21,7 +20,7 @@ from queen_node.state.verdicts import (
     UNRESOLVABLE,
 )
 from tests.support.kv_state import check, get, get_many, incr, put
-from tests.support.outward import QM
+from tests.support.outward import QM, Acked
 from tests.support.timer_state import cancel, schedule
 from tests.support.transaction_state import Node, committed, position, rejected
 

@@ -8,20 +8,31 @@ order of time too. Here: those rows. Not here: whether a push is a duplicate and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
-
-import msgspec
+from struct import Struct
+from typing import NamedTuple
 
 from queen_node.state.keys import MESSAGE_ID, MESSAGE_ID_MORE, u64
-from queen_node.state.rows import MessageIdRow
 from queen_node.state.store import Store
 from raft.invariants import must
 
 HASH_BYTES = 16
 HALVINGS_MAX = 65  # of a span of 2^64 offsets
 
-encode_row = msgspec.msgpack.Encoder().encode
-decode_row = msgspec.msgpack.Decoder(MessageIdRow).decode
+_ROW = Struct(">QQ16s")  # offset, created at, message id; behind it _MORE, if that is so
+_MORE = b"\x01"
+
+
+class MessageIdRow(NamedTuple):
+    """A transaction id that a partition remembers (PU-55): enough to answer a duplicate after retention (PU-56).
+
+    more: MESSAGE_ID_MORE holds later offsets with the same id."""
+
+    offset: int
+    created_at_us: int
+    message_id: bytes
+    more: bool = False
 
 
 def id_stem(partition_id: int) -> bytes:
@@ -39,9 +50,21 @@ def id_key(partition_id: int, transaction_id: bytes) -> bytes:
     return id_stem(partition_id) + hash_of(transaction_id)
 
 
-def pack_row(offset: int, created_at_us: int, message_id: bytes) -> bytes:
-    """The row of an id that stands nowhere else: what `encode_row` makes of a MessageIdRow, without making one."""
-    return encode_row((offset, created_at_us, message_id, False))
+def encode_row(row: MessageIdRow) -> bytes:
+    """The stored form."""
+    return _ROW.pack(*row[:3]) + (_MORE if row.more else b"")
+
+
+def encode_rows(first: int, created_at_us: int, message_ids: Sequence[bytes]) -> list[bytes]:
+    """The rows of ids, none of them known before, of messages from offset `first` on."""
+    stamp = u64(created_at_us)
+    return [u64(offset) + stamp + message_id for offset, message_id in enumerate(message_ids, first)]
+
+
+def decode_row(stored: bytes) -> MessageIdRow:
+    """The row of a stored form."""
+    offset, created_at_us, message_id = _ROW.unpack_from(stored)
+    return MessageIdRow(offset, created_at_us, message_id, len(stored) > _ROW.size)
 
 
 def lowest(store: Store, key: bytes) -> MessageIdRow | None:
@@ -82,8 +105,7 @@ def oldest_inside(store: Store, key: bytes, first: MessageIdRow, oldest_us: int,
 def remember_again(store: Store, key: bytes, first: MessageIdRow, row: MessageIdRow) -> None:
     """Add a further offset, above all others, to an id that is known. first: `lowest` of it."""
     if not first.more:
-        first.more = True
-        store.put(key, encode_row(first))
+        store.put(key, encode_row(first._replace(more=True)))
     store.put(_more_key(key, row.offset), encode_row(row))
 
 
@@ -97,10 +119,8 @@ def forget_lowest(store: Store, key: bytes, offset: int) -> None:
     following = store.scan(_more_key(key, offset + 1), _more_end(key), 2)
     must(bool(following), "an id's further offsets are missing", key=key, offset=offset)
     next_key, stored = following[0]
-    promoted = decode_row(stored)
-    promoted.more = len(following) > 1
     store.delete(next_key)
-    store.put(key, encode_row(promoted))
+    store.put(key, encode_row(decode_row(stored)._replace(more=len(following) > 1)))
 
 
 def offsets_of(store: Store, partition_id: int, transaction_id: bytes, first: int, last: int) -> list[int]:

@@ -8,6 +8,7 @@ hundred thousand a second, and a packed row costs a third of an encoded one.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from queen_node.state.keys import MESSAGE, two_u64, u64
@@ -62,6 +63,16 @@ def pack(
         flags |= _HAS_PRODUCER
         tail += len(producer_sub).to_bytes(2, "big") + producer_sub
     return _HEAD.pack(flags, created_at_us, message_id, len(transaction_id)) + transaction_id + tail + payload
+
+
+def pack_plain(
+    created_at_us: int, message_ids: Sequence[bytes], transaction_ids: Sequence[bytes], payloads: Sequence[bytes],
+) -> list[bytes]:
+    """What `pack` makes of each of many messages with neither payload flags nor trace id nor producer."""
+    head = _HEAD.pack
+    return [
+        head(0, created_at_us, message_id, len(transaction_id)) + transaction_id + payload
+        for message_id, transaction_id, payload in zip(message_ids, transaction_ids, payloads, strict=True)]
 
 
 def unpack(stored: bytes) -> Message:

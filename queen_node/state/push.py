@@ -7,11 +7,22 @@ number, file and wake alike (PU-30, PU-58).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Any
 
 from queen_node.state import calendar, dedup
+from queen_node.state.dedup import MessageIdRow
 from queen_node.state.keys import CALENDAR_MESSAGE_IDS, PARTITION, read_u64, u64
-from queen_node.state.messages import created_at_us_of, message_key, message_stem, pack, transaction_id_of
+from queen_node.state.known_ids import places_of
+from queen_node.state.messages import (
+    created_at_us_of,
+    message_key,
+    message_stem,
+    pack,
+    pack_plain,
+    transaction_id_of,
+)
 from queen_node.state.queues import (
     destination,
     find_partition,
@@ -19,12 +30,13 @@ from queen_node.state.queues import (
     partition_of_id,
     takes_no_clear_text,
 )
-from queen_node.state.rows import MessageIdRow, PartitionRow, QueueRow
+from queen_node.state.rows import PartitionRow, QueueRow
 from queen_node.state.step import Step
 from queen_node.state.store import Store
 from raft.invariants import broken, must
 
 SECOND_US = 1_000_000
+COLUMNS_MIN = 4  # messages; of fewer, columns are no quicker
 # Moments at which ids are forgotten are rounded up to this: a busy partition is visited once in ten seconds, not once a
 # message, and many partitions share a visit.
 FORGET_GRAIN_US = 10 * SECOND_US
@@ -84,31 +96,81 @@ class Appender:
         Queue and partition are made when missing. Returns (offset, None) when appended; for a duplicate the original's
         (offset, message id), and nothing was written (PU-53). Check and append are one step (PU-54).
         """
-        tail = self._tails.get((queue_name, partition_name))
-        if tail is None:
-            tail = self._tails[queue_name, partition_name] = _Tail(
-                self._step.store, *destination(self._step, queue_name, partition_name))
+        tail = self._tail(queue_name, partition_name)
         step, partition = self._step, tail.partition
         store, now_us, offset = step.store, step.now_us, partition.next_offset
         digest = dedup.hash_of(transaction_id)
         id_key, known_ids = tail.id_stem + digest, tail.known_ids
-        known = store.get(id_key) if known_ids is None or known_ids.may_hold(digest) else None
+        places = places_of((digest,))
+        known = store.get(id_key) if known_ids is None or known_ids.perhaps(places) else None
+        row = MessageIdRow(offset, now_us, message_id)
         if known is None and tail.window_us:
-            store.put(id_key, dedup.pack_row(offset, now_us, message_id))
+            store.put(id_key, dedup.encode_row(row))
         else:
-            original = self._original(tail, transaction_id, id_key, known, MessageIdRow(offset, now_us, message_id))
+            original = self._original(tail, transaction_id, id_key, known, row)
             if original is not None:
                 step.tally.duplicates += 1
                 return original
         if known_ids is not None:
-            known_ids.add(digest, offset)
+            known_ids.add(places, offset)
         store.put_young(
-            tail.message_stem + u64(offset),
-            pack(now_us, message_id, transaction_id, payload, payload_flags, trace_id, producer_sub),
-        )
+            (tail.message_stem + u64(offset),),
+            (pack(now_us, message_id, transaction_id, payload, payload_flags, trace_id, producer_sub),))
         partition.next_offset = offset + 1
         tail.appended += 1
         return offset, None
+
+    def append_run(self, items: Sequence[Item]) -> list[Placed]:
+        """Append messages to one partition, in their order: what `append` does with each of them.
+
+        Where all are new and plain, as in nearly every push, whole columns are written at once, in half the time.
+        """
+        count = len(items)
+        if count < COLUMNS_MIN:
+            return self._append_each(items)
+        (queue_name, *_), (partition_name, *_), transaction_ids, message_ids, payloads, flags, traces, producers = zip(
+            *items, strict=True)
+        tail = self._tail(queue_name, partition_name)
+        is_plain = not any(flags) and traces.count(None) == count == producers.count(None)
+        digests = list(map(dedup.hash_of, transaction_ids))
+        if not is_plain or not tail.window_us or len(set(digests)) < count or self._any_known(tail, digests):
+            return self._append_each(items)
+        store, now_us, partition = self._step.store, self._step.now_us, tail.partition
+        first = partition.next_offset
+        id_stem, stem = tail.id_stem, tail.message_stem
+        store.put_fresh(
+            [id_stem + digest for digest in digests], dedup.encode_rows(first, now_us, message_ids))
+        store.put_young(
+            [stem + u64(offset) for offset in range(first, first + count)],
+            pack_plain(now_us, message_ids, transaction_ids, payloads))
+        if tail.known_ids is not None:
+            tail.known_ids.add(places_of(digests), first)
+        partition.next_offset = first + count
+        tail.appended += count
+        return list(zip(
+            message_ids, transaction_ids, repeat(queue_name), repeat(False), range(first, first + count),
+            strict=False))
+
+    def _append_each(self, items: Sequence[Item]) -> list[Placed]:
+        placed: list[Placed] = []
+        for queue_name, partition_name, transaction_id, message_id, payload, flags, trace_id, producer_sub in items:
+            offset, original = self.append(
+                queue_name, partition_name, transaction_id, message_id, payload, flags, trace_id, producer_sub)
+            placed.append((original or message_id, transaction_id, queue_name, original is not None, offset))
+        return placed
+
+    def _any_known(self, tail: _Tail, digests: Sequence[bytes]) -> bool:
+        """Whether any of these ids is remembered, whatever its age."""
+        get, stem = self._step.store.get, tail.id_stem
+        perhaps = range(len(digests)) if tail.known_ids is None else tail.known_ids.perhaps(places_of(digests))
+        return any(get(stem + digests[number]) is not None for number in perhaps)
+
+    def _tail(self, queue_name: bytes, partition_name: bytes) -> _Tail:
+        tail = self._tails.get((queue_name, partition_name))
+        if tail is None:
+            tail = self._tails[queue_name, partition_name] = _Tail(
+                self._step.store, *destination(self._step, queue_name, partition_name))
+        return tail
 
     def finish(self) -> None:
         """Write what the messages since the last call changed beside themselves."""
@@ -202,7 +264,7 @@ def _stored_original(
 ) -> MessageIdRow | None:
     digest = dedup.hash_of(transaction_id)
     known_ids = store.known_ids.of(partition.partition_id)
-    if known_ids is not None and not known_ids.may_hold(digest):
+    if known_ids is not None and not known_ids.perhaps(places_of((digest,))):
         return None
     id_key = dedup.id_stem(partition.partition_id) + digest
     first = dedup.lowest(store, id_key)
@@ -211,15 +273,9 @@ def _stored_original(
 
 def carry_out(appender: Appender, items: Sequence[Item]) -> list[Placed]:
     """Append items in their order (PU-40); the caller finishes the appender."""
-    append = appender.append
     placed: list[Placed] = []
-    for queue_name, partition_name, transaction_id, message_id, payload, flags, trace_id, producer_sub in items:
-        offset, original = append(
-            queue_name, partition_name, transaction_id, message_id, payload, flags, trace_id, producer_sub)
-        if original is None:
-            placed.append((message_id, transaction_id, queue_name, False, offset))
-        else:
-            placed.append((original, transaction_id, queue_name, True, offset))
+    for _, run in groupby(items, itemgetter(0, 1)):
+        placed += appender.append_run(list(run))
     return placed
 
 

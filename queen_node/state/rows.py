@@ -1,4 +1,4 @@
-"""What the structured rows hold. Messages and timers, written by the million, have packed forms of their own.
+"""What the structured rows hold. Messages, their ids and timers, written by the million, have packed forms.
 
 A row is a msgspec array, in the order of the fields: a new field goes to the end, with a default, and is used only from
 a machine version on. Rows are shared objects while an entry is applied (`Store.row`): whoever changes one puts it back.
@@ -116,15 +116,6 @@ class LeaseRow(Row):
 
     group: bytes
     partitions: list[int]
-
-
-class MessageIdRow(Row):
-    """A transaction id that a partition remembers (PU-55): enough to answer a duplicate after retention (PU-56)."""
-
-    offset: int
-    created_at_us: int
-    message_id: bytes
-    more: bool = False  # MESSAGE_ID_MORE holds later offsets with the same id
 
 
 class DeadLetterRow(Row):

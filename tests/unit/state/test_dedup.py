@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queen_node.state import dedup
+from queen_node.state.dedup import MessageIdRow
 from queen_node.state.keys import MESSAGE_ID, MESSAGE_ID_MORE, u64
-from queen_node.state.rows import MessageIdRow
 from queen_node.state.store import Store
 from raft.invariants import InvariantBroken
 from tests.support.memory_engine import MemoryEngine
@@ -86,6 +86,9 @@ def test_forgetting_another_offset_than_the_lowest_is_a_broken_invariant() -> No
         dedup.forget_lowest(remembering((3, 1)), dedup.id_key(7, b"order-2"), 3)
 
 
-def test_a_row_packed_by_its_fields_is_the_row() -> None:
-    assert dedup.pack_row(7, 1_700_000_000_000_000, bytes(16)) == dedup.encode_row(
-        MessageIdRow(7, 1_700_000_000_000_000, bytes(16)))
+def test_rows_packed_together_are_the_rows() -> None:
+    rows = [MessageIdRow(7, 1_700_000_000_000_000, b"a" * 16), MessageIdRow(8, 1_700_000_000_000_000, b"b" * 16)]
+    packed = dedup.encode_rows(7, 1_700_000_000_000_000, [b"a" * 16, b"b" * 16])
+    assert packed == list(map(dedup.encode_row, rows)) and list(map(dedup.decode_row, packed)) == rows
+    again = rows[0]._replace(more=True)
+    assert dedup.decode_row(dedup.encode_row(again)) == again

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from queen_node import commands
 from queen_node.ids import IdMint
 from queen_node.state import dedup, push
-from queen_node.state.known_ids import BITS_AN_ID, FIRST_LAYER_BYTES, KnownIds
+from queen_node.state.known_ids import BITS_AN_ID, FIRST_LAYER_BYTES, KnownIds, places_of
 from queen_node.state.machine import Machine
 from queen_node.state.step import Step
 from queen_node.state.store import Store
@@ -26,19 +26,20 @@ def test_what_is_remembered_may_always_be_held(steps: list[tuple[int, int]], byt
     remembered: list[tuple[int, bytes]] = []
     offset = start = 0
     for number, forgotten in steps:
-        for _ in range(number % 7 * 8):
-            digest = dedup.hash_of(b"%d" % (number * 1000 + offset % 97))
-            known = known_ids.of(1)
-            if known is not None:
-                known.add(digest, offset)
-            remembered.append((offset, digest))
-            offset += 1
+        together = [
+            dedup.hash_of(b"%d" % (number * 1000 + place % 97)) for place in range(offset, offset + number % 7 * 8)]
+        known = known_ids.of(1)
+        if known is not None:
+            known.add(places_of(together), offset)
+        remembered += enumerate(together, offset)
+        offset += len(together)
         start = min(start + forgotten, offset)
         remembered = [each for each in remembered if each[0] >= start]
         known = known_ids.of(1)
         if known is not None:
             known.forget_below(start)
-            assert all(known.may_hold(digest) for _, digest in remembered)
+            perhaps = known.perhaps(places_of([digest for _, digest in remembered]))
+            assert set(perhaps) == set(range(len(remembered)))
 
 
 def test_what_is_not_there_is_mostly_known_not_to_be() -> None:
@@ -46,10 +47,9 @@ def test_what_is_not_there_is_mostly_known_not_to_be() -> None:
     known_ids.begin(1)
     known = known_ids.of(1)
     assert known is not None
-    for offset in range(20 * SMALL):
-        known.add(dedup.hash_of(b"held-%d" % offset), offset)
-    asked_in_vain = sum(known.may_hold(dedup.hash_of(b"other-%d" % number)) for number in range(10_000))
-    assert asked_in_vain < 600
+    known.add(places_of([dedup.hash_of(b"held-%d" % offset) for offset in range(20 * SMALL)]), 0)
+    asked_in_vain = known.perhaps(places_of([dedup.hash_of(b"other-%d" % number) for number in range(10_000)]))
+    assert len(asked_in_vain) < 800
 
 
 def test_memory_is_bounded_and_comes_back() -> None:
@@ -60,9 +60,8 @@ def test_memory_is_bounded_and_comes_back() -> None:
     known_ids.begin(3)
     first = known_ids.of(1)
     assert first is not None and known_ids.of(2) is not None and known_ids.of(3) is None
-    for offset in range(SMALL + 1):
-        first.add(dedup.hash_of(b"%d" % offset), offset)
-    assert known_ids.of(1) is None and first.may_hold(dedup.hash_of(b"never seen"))
+    first.add(places_of([dedup.hash_of(b"%d" % offset) for offset in range(SMALL + 1)]), 0)
+    assert known_ids.of(1) is None and first.perhaps(places_of([dedup.hash_of(b"never seen")])) == range(1)
     known_ids.begin(3)
     assert known_ids.of(3) is not None
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from queen_node import commands
+from queen_node.state import push
 from queen_node.state.keys import MESSAGE, MESSAGE_ID, PARTITION, QUEUE
 from queen_node.state.messages import message_key
 from queen_node.state.queues import find_queue
@@ -29,6 +32,31 @@ def test_items_of_one_call_go_where_they_say_and_share_their_stamp() -> None:
     assert node.push(*items) == [("queued", 0), ("queued", 0), ("queued", 1), ("queued", 0), ("duplicate", 0)]
     assert {message.created_at_us for message in node.messages("orders", "p1")} == {START_US}
     assert node.messages("bills", "p1")[0].transaction_id == b"a"
+
+
+RUNS = st.lists(st.tuples(
+    st.sampled_from("abcdefghijkl"), st.sampled_from([0, 0, 0, 1]), st.sampled_from([None, None, None, b"t" * 16]),
+    st.sampled_from([None, None, None, b"me"])), min_size=push.COLUMNS_MIN, max_size=9, unique_by=lambda item: item[0])
+
+
+@given(st.lists(RUNS, min_size=1, max_size=4), st.booleans())
+def test_a_run_that_is_written_as_columns_is_what_its_items_would_be_one_by_one(
+    runs: list[list[tuple[str, int, bytes | None, bytes | None]]], restarts: bool,
+) -> None:
+    """PU-30, M-81: the same answers, and the same bytes on disk; also where the filter has seen nothing."""
+    told = []
+    for columns_min in (push.COLUMNS_MIN, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(push, "COLUMNS_MIN", columns_min)
+            node = Inward()
+            answers = []
+            for run in runs:
+                if restarts:
+                    node.store.reopen(1)
+                answers.append(node.apply(commands.push(b"r", [
+                    (*node.item(txn)[:5], flags, trace_id, producer) for txn, flags, trace_id, producer in run])))
+            told.append((answers, node.store.meta.digest))
+    assert told[0] == told[1]
 
 
 def test_an_answer_names_the_original_message() -> None:

@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from queen_node.state.push import COLUMNS_MIN
 from tests.support.inward import SECOND, Inward
 
 QUEUES = ("orders", "bills")
@@ -60,6 +61,11 @@ class PushesAgreeWithTheModel(RuleBasedStateMachine):
             for queue, partition, transaction_id in call
         ]
         assert self.node.push(*items) == self.model.push(call, self.node.now_us)
+
+    @rule(to=st.tuples(st.sampled_from(QUEUES), st.sampled_from(PARTITIONS)), ids=st.lists(
+        st.sampled_from("abcdefghijkl"), min_size=COLUMNS_MIN, max_size=8))
+    def push_to_one_partition(self, to: tuple[str, str], ids: list[str]) -> None:
+        self.push([(*to, transaction_id) for transaction_id in ids])
 
     @rule(micros=st.one_of(
         st.integers(0, 3), st.sampled_from([window * SECOND for window in WINDOWS_S]), st.integers(0, 100 * SECOND)))

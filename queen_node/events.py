@@ -57,8 +57,11 @@ class HeardClock:
     boottime_us: int
 
 
+@dataclass(frozen=True, slots=True)
 class Tick:
-    """Raft's unit of time has passed."""
+    """Raft's unit of time has passed. periods: the same in heartbeat periods, more than one where many are awake."""
+
+    periods: int = 1
 
 
 @dataclass(frozen=True, slots=True)

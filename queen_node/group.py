@@ -173,10 +173,10 @@ class Group:
 
     # --- when it sleeps (`raft.quiet`)
 
-    def tick(self, live: Collection[int], now_us: int) -> None:
-        """Raft's unit of time has passed. live: as of `RaftGroup.tick`."""
+    def tick(self, live: Collection[int], now_us: int, periods: int = 1) -> None:
+        """Raft's unit of time has passed. live, periods: as of `RaftGroup.tick`."""
         self.raft.core.is_wanted = bool(live) and self.is_wanted(now_us)
-        self.raft.tick(live)
+        self.raft.tick(live, periods)
 
     def is_wanted(self, now_us: int) -> bool:
         """Whether anything waits here for the group: then it does not sleep. A pop that waits is watched by its leader,

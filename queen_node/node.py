@@ -150,7 +150,8 @@ class Node:
         self.host = Host(settings.node_id, self._open_actor, Antechamber(
             at_most_tenants=settings.max_tenants, bound=settings.command_queue_depth,
             mint=lambda: random.randbytes(16)),
-            partial(self._make_sleepers, self._peering) if self._peering is not None else None)
+            partial(self._make_sleepers, self._peering) if self._peering is not None else None,
+            settings.heartbeat_ms / 1000)
         too_new = unreadable(members_of(self.host.cell.group.machine.store.committed()).cluster_version)
         if too_new is not None:
             raise CannotStart(f"{opened.places.store}: {too_new}")

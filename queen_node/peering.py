@@ -70,8 +70,8 @@ class Ears(Protocol):
         """Count and hash of the groups that this node leads asleep with that one (M-30)."""
         ...
 
-    def tick(self) -> None:
-        """Raft's unit of time has passed."""
+    def tick(self, late_s: float) -> None:
+        """Raft's unit of time has passed; the loop has come to it so late."""
         ...
 
 
@@ -234,9 +234,9 @@ class Peering:
 
     async def _tick(self) -> None:
         while True:
-            await _sleep_until_next(self._tick_s)
+            late_s = await _sleep_until_next(self._tick_s)
             if not self.held:
-                self._host.tick()
+                self._host.tick(late_s)
 
     async def _say_how_we_are(self) -> None:
         while True:
@@ -249,6 +249,8 @@ class Peering:
             await _sleep_until_next(NODE_FRAME_EVERY_S)
 
 
-async def _sleep_until_next(period_s: float) -> None:
-    """Until the clock shows a multiple of it: what has one period wakes an idle node once."""
-    await trio.sleep_until((trio.current_time() // period_s + 1) * period_s)
+async def _sleep_until_next(period_s: float) -> float:
+    """Until the clock shows a multiple of it: what has one period wakes an idle node once. Returns how late, s."""
+    until_s = (trio.current_time() // period_s + 1) * period_s
+    await trio.sleep_until(until_s)
+    return trio.current_time() - until_s

@@ -64,9 +64,9 @@ class Sleeper:
         """Whether that event is done with. now_us: of the group clock."""
         core = self.group.raft.core
         match event:
-            case Tick():
+            case Tick(periods):
                 if not self.sleeps:
-                    self.group.tick(self.bed.live if self.bed is not None else (), now_us)
+                    self.group.tick(self.bed.live if self.bed is not None else (), now_us, periods)
             case Wake(stands):
                 if stands and not core.leader:
                     core.campaign()

@@ -11,7 +11,7 @@ Plain code, in ticks: a process that was itself stopped for a while has not seen
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 from typing import Final, NamedTuple, Protocol
 
@@ -21,11 +21,20 @@ from raft.clock import elapsed_at_least_us
 from raft.messages import NUMBER_MAX
 
 WAKES_PER_S: Final = 500  # groups without a leader, on all live nodes together (M-32)
-ASKED_A_TICK_MAX: Final = 200  # groups, of a node that is back
+STIRRED_MAX: Final = 128
+"""Groups that this node stirred, for want of a leader or for a node that is back, and that do not sleep again yet.
+Without this bound 3,000 were awake at once: more than two cores can tick, so none of them came to sleep again."""
+STIRRED_TICKS_MAX: Final = 50  # one that is used meanwhile stays awake, and makes room
 ASKS_AFTER_TICKS: Final = 3  # of a node's return: by then it has heard this one, under whose process it is to sleep
 STARTS_AFTER_TICKS: Final = 2  # of a leader's silence: by then the others have noticed it too, and grant their votes
-OTHERS_AFTER_TICKS: Final = 10  # a group whose chosen candidate does not stand is woken by the others
+OTHERS_AFTER_TICKS: Final = 30  # a group whose chosen candidate does not stand is woken by the others
+OTHERS_WHEN_DUE_AFTER_TICKS: Final = 10  # the same where something is due
+ASKED_LATELY_TICKS: Final = 10  # after a start: while leaders still ask this node to sleep, more may come
 MISMATCHES_MAX: Final = 3  # frames, so 300 ms (M-30)
+COMPARED_EVERY_FRAMES: Final = 20  # where hundreds wake and sleep at every moment the sums hardly ever match
+COMPARED_FROM_TICKS: Final = 20
+"""So long a group must sleep before a difference counts: a member sleeps when it agrees, its leader once all did, and
+where both nodes are busy a second lies between. Without this each comparison woke what had just come to sleep."""
 PAIRS_A_WORD: Final = 4096
 MIX: Final = 0x9E3779B97F4A7C15
 MASK: Final = 2**63 - 1
@@ -112,12 +121,16 @@ class Sleepers:
         self._wakes_a_tick = WAKES_PER_S * tick_s
         self._processes: dict[int, _Process] = {}
         self._leaders: dict[int, int] = {}  # of every group that sleeps; 0: none
+        self._since: dict[int, int] = {}  # of the same, the tick
         self._led: dict[int, frozenset[int]] = {}  # asleep under this node, and with whom
         self._orphans: dict[int, Sample | None] = {}  # asleep without a leader; of whose clock the last one ran on
         self._to_wake: deque[int] = deque()
         self._late: dict[int, int] = {}  # for the others, at that tick
+        self._late_due: dict[int, int] = {}  # the same where something is due: these wait for no room
         self._to_ask: deque[tuple[int, int]] = deque()
+        self._stirred: dict[int, int] = {}  # at which tick; the oldest first
         self._tick = self._asks_from_tick = 0
+        self._others_stop_asking_tick = 0
         self._wakes_from_tick = 3 * election_ticks  # after a start: by then who leads has asked this node to sleep
         self._wakes_owed = 0.0
         self._works = True
@@ -130,8 +143,11 @@ class Sleepers:
 
     def fell_asleep(self, life: int, term: int, leader: int, agreed: frozenset[int]) -> None:
         """A group sleeps, or sleeps on under other terms. leader: 0 where none is known; agreed: with a leader here."""
+        if leader and life in self._orphans and self._orphans[life] is None:
+            self._others_stop_asking_tick = self._tick + ASKED_LATELY_TICKS
         self._forget(life)
-        self._leaders[life] = leader
+        self._stirred.pop(life, None)
+        self._leaders[life], self._since[life] = leader, self._tick
         if leader == self._node_id:
             self._led[life] = agreed
             for node in agreed:
@@ -159,12 +175,14 @@ class Sleepers:
         leader = self._leaders.pop(life, None)
         if leader is None:
             return
+        del self._since[life]
         for node in self._led.pop(life, ()):
             self._process(node).with_it.drop(life)
         if leader in self._processes:
             self._processes[leader].under.drop(life)
         self._orphans.pop(life, None)
         self._late.pop(life, None)
+        self._late_due.pop(life, None)
 
     def takes_due(self, life: int) -> bool:
         """A deadline of this group has passed: whether the group is to hear of it now. One that sleeps under another
@@ -175,7 +193,7 @@ class Sleepers:
             if chosen == self._node_id:
                 self._put(life, Wake(stands=True))
             elif chosen:
-                self._late.setdefault(life, self._tick + OTHERS_AFTER_TICKS)
+                self._late_due.setdefault(life, self._tick + OTHERS_WHEN_DUE_AFTER_TICKS)
             return False
         return self._leaders.get(life, self._node_id) == self._node_id
 
@@ -201,8 +219,8 @@ class Sleepers:
             return
         process.mismatches += 1
         if process.mismatches >= MISMATCHES_MAX:
-            process.mismatches = 0
-            for word in _held(process.under):
+            process.mismatches = MISMATCHES_MAX - COMPARED_EVERY_FRAMES
+            for word in _held({life: term for life, term in process.under.terms.items() if self._sleeps_long(life)}):
                 self._tell(node, word)
 
     def hear(self, node: int, call: QuietCall) -> None:
@@ -215,14 +233,20 @@ class Sleepers:
                 wrong = [life for life, term in theirs.items() if ours.get(life) != term]
                 if wrong:
                     self._tell(node, NotQuiet(tuple(wrong)))
-                for life in [life for life in ours if first <= life <= last and ours[life] != theirs.get(life)]:
+                for life in [
+                    life for life in ours
+                    if first <= life <= last and ours[life] != theirs.get(life) and self._sleeps_long(life)
+                ]:
                     self._led[life] -= {node}
                     process.with_it.drop(life)
                     self._to_ask.append((life, node))
             case NotQuiet(lives):
                 for life in lives:
-                    if life in process.under.terms:
+                    if life in process.under.terms and self._sleeps_long(life):
                         self._put(life, Wake())
+
+    def _sleeps_long(self, life: int) -> bool:
+        return self._tick - self._since[life] >= COMPARED_FROM_TICKS
 
     def stop(self) -> None:
         """This node's work has ended, but not its process: it leads nothing, asleep or awake (CL-126)."""
@@ -237,22 +261,41 @@ class Sleepers:
             process.silent_ticks += 1
             if process.silent_ticks == self._election_ticks:
                 self._gone(node)
-        for _ in range(min(len(self._to_ask), ASKED_A_TICK_MAX) if self._tick >= self._asks_from_tick else 0):
-            life, node = self._to_ask.popleft()
-            if node not in self._led.get(life, (node,)):
-                self._put(life, AskAlso(node))
+        self._make_room()
         if self._tick >= self._wakes_from_tick:
             self._wake_orphans()
+        if self._tick >= self._asks_from_tick:
+            self._ask_returned()
+
+    def _make_room(self) -> None:
+        for life, tick in list(self._stirred.items()):
+            if tick + STIRRED_TICKS_MAX > self._tick:
+                return
+            del self._stirred[life]
+
+    def _stir(self, life: int, event: Wake | AskAlso) -> None:
+        self._stirred.pop(life, None)
+        self._stirred[life] = self._tick
+        self._put(life, event)
+
+    def _ask_returned(self) -> None:
+        while self._to_ask and len(self._stirred) < STIRRED_MAX:
+            life, node = self._to_ask.popleft()
+            if node not in self._led.get(life, (node,)):
+                self._stir(life, AskAlso(node))
 
     def _wake_orphans(self) -> None:
         """Those whom this node is to lead; of the others it makes sure that somebody does."""
         self._wakes_owed = min(self._wakes_owed, self._wakes_a_tick) + self._wakes_a_tick
+        for life in [life for life, tick in self._late_due.items() if tick <= self._tick]:
+            del self._late_due[life]
+            self._rouse(life)
         for life in [life for life, tick in self._late.items() if tick <= self._tick]:
-            if self._wakes_owed < 1:
+            if not self._may_wake:
                 return
             del self._late[life]
             self._rouse(life)
-        while self._to_wake and self._wakes_owed >= 1:
+        while self._to_wake and self._may_wake and self._tick >= self._others_stop_asking_tick:
             life = self._to_wake[0]
             chosen = self._chosen(life) if life in self._orphans else self._node_id
             if not chosen:
@@ -260,14 +303,18 @@ class Sleepers:
             self._to_wake.popleft()
             if chosen == self._node_id:
                 self._rouse(life)
-            else:  # all nodes go through one order at one pace, so its turn is there now too
+            else:  # all nodes go through one order at about one pace, so its turn is there now too
                 self._wakes_owed -= 1
                 self._late.setdefault(life, self._tick + OTHERS_AFTER_TICKS)
+
+    @property
+    def _may_wake(self) -> bool:
+        return self._wakes_owed >= 1 and len(self._stirred) < STIRRED_MAX
 
     def _rouse(self, life: int) -> None:
         if life in self._orphans:
             self._wakes_owed -= 1
-            self._put(life, Wake(stands=True))
+            self._stir(life, Wake(stands=True))
 
     def _chosen(self, life: int) -> int:
         """Which live voter is to stand first, so that leaders stay spread; 0: there is no majority of them."""
@@ -285,6 +332,7 @@ class Sleepers:
         """A process is silent, or another is in its place: what slept under it has no leader (M-31)."""
         process = self._process(node)
         self.live -= {node}
+        self._to_ask = deque(asked for asked in self._to_ask if asked[1] != node)
         for life in process.with_it.terms:
             self._led[life] -= {node}
         process.with_it = Pairs()
@@ -308,9 +356,9 @@ class Sleepers:
         return process
 
 
-def _held(pairs: Pairs) -> list[QuietHeld]:
+def _held(terms: Mapping[int, int]) -> list[QuietHeld]:
     """All of them, in words that cover every life there may be."""
-    rows = sorted(pairs.terms.items())
+    rows = sorted(terms.items())
     parts = [rows[at : at + PAIRS_A_WORD] for at in range(0, len(rows), PAIRS_A_WORD)] or [[]]
     firsts = [0, *(part[0][0] for part in parts[1:])]
     lasts = [*(first - 1 for first in firsts[1:]), NUMBER_MAX]

@@ -306,7 +306,9 @@ class Core(Member):
         """It sleeps no longer (`quiet`). silent_ticks: how long its leader's process has been silent meanwhile; from an
         election timeout on it knows no leader any more, and is as ready to vote as one that ticked."""
         self.rests = False
-        if self._leadership is None:
+        if self._leadership is not None:
+            self._leadership.quiet.take_back()  # who agreed may be awake too, and waits to hear from it
+        else:
             self._elapsed_ticks = min(silent_ticks, self._settings.election_ticks)
             if silent_ticks >= self._settings.election_ticks:
                 self.leader = 0

@@ -77,7 +77,7 @@ class RaftGroup:
         self._writes: deque[LogWrite] = deque()
         self._send: list[Message] = []
         self._led_term = 0
-        self._idle_ticks = -quiet.ELECTED_TICKS
+        self._asks_in_periods = quiet.ELECTED_PERIODS
         self._times_asked = 0
 
     @property
@@ -93,12 +93,12 @@ class RaftGroup:
 
     def propose(self, data: bytes) -> tuple[int, int]:
         """Append one entry of commands: (index, term). Raises NotLeader."""
-        self._idle_ticks = -quiet.USED_TICKS
+        self._asks_in_periods = quiet.USED_PERIODS + self._turn
         return self.core.propose((data,)), self.core.term
 
     def read_index(self, request: int) -> None:
         """Ask for a read index; the answer comes in `Pumped.reads`. Raises NotLeader."""
-        self._idle_ticks = -quiet.USED_TICKS
+        self._asks_in_periods = quiet.USED_PERIODS + self._turn
         self.core.read_index(request)
 
     def supply(self, peer: int, previous: tuple[int, int], entries: Sequence[Entry]) -> bool:
@@ -124,16 +124,22 @@ class RaftGroup:
 
     # When it sleeps (`quiet`)
 
-    def tick(self, live: Collection[int]) -> None:
+    @property
+    def _turn(self) -> int:
+        return self.life % quiet.ASK_SPREAD_PERIODS
+
+    def tick(self, live: Collection[int], periods: int = 1) -> None:
         """Raft's unit of time has passed. live: nodes that answer, with whom the group may sleep; none: it never does.
+        periods: heartbeat periods since the last tick.
         """
         core = self.core
         core.tick()
         if not live or core.role is not Role.LEADER:
             return
-        self._idle_ticks += 1
-        if self._idle_ticks >= self.life % quiet.ASK_SPREAD_TICKS and quiet.is_level(core, live):
-            self._idle_ticks = -quiet.ASK_AGAIN_TICKS << min(self._times_asked, quiet.ASK_DOUBLED_MAX)
+        self._asks_in_periods -= periods
+        if self._asks_in_periods <= 0 and quiet.is_level(core, live):
+            again_periods = quiet.ASK_AGAIN_PERIODS << min(self._times_asked, quiet.ASK_DOUBLED_MAX)
+            self._asks_in_periods = again_periods + self._turn
             self._times_asked += 1
             quiet.ask(core, live)
 
@@ -149,7 +155,7 @@ class RaftGroup:
 
     def wake(self, silent_ticks: int) -> None:
         """See `Core.wake`."""
-        self._idle_ticks, self._times_asked = -quiet.ELECTED_TICKS, 0
+        self._asks_in_periods, self._times_asked = quiet.ELECTED_PERIODS, 0
         self.core.wake(silent_ticks)
 
     def hear_boottime(self, node_id: int, boottime_us: int) -> None:

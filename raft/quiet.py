@@ -33,15 +33,16 @@ ANSWERED_WITHIN_TICKS: Final = 6
 """So long a leader that asked says nothing else: a heartbeat would wake those who have agreed. Below an election
 timeout of 10, as who was not reached by the question still waits for heartbeats. With 3, on a machine on which a frame
 took 400 ms, hundreds of groups fell asleep and woke again without end."""
-USED_TICKS: Final = 20
-"""Idle for so long before a group that was used is asked to sleep: a sleep and a waking cost as much as 2 s awake."""
-ELECTED_TICKS: Final = 2
+USED_PERIODS: Final = 20
+"""Idle for so many heartbeat periods before a group that was used is asked to sleep: a sleep and a waking cost as much
+as 2 s awake. In periods, not ticks: where so many are awake that each is ticked less often, they are to sleep soon."""
+ELECTED_PERIODS: Final = 2
 """The same for one that only elected a leader: after a leader's end thousands do."""
-ASK_AGAIN_TICKS: Final = 10
+ASK_AGAIN_PERIODS: Final = 10
 """Between two questions, when somebody did not agree; doubled with each in a row, for ASK_DOUBLED_MAX of them."""
 ASK_DOUBLED_MAX: Final = 4
-ASK_SPREAD_TICKS: Final = 8
-"""Groups that were used at one moment ask one after another: each comes so many ticks later at most, by its life."""
+ASK_SPREAD_PERIODS: Final = 8
+"""Groups that were used at one moment ask one after another: each comes so much later at most, by its life."""
 WORDS: Final = frozenset((AskQuiet, QuietAgreed, QuietRefused))
 """What is said about sleeping wakes nobody."""
 

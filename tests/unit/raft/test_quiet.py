@@ -5,7 +5,7 @@ from __future__ import annotations
 from raft import quiet
 from raft.core import Role
 from raft.messages import AskQuiet, Heartbeat, PreVote, PreVoteDenied, PreVoteGranted, QuietAgreed, QuietRefused
-from raft.quiet import ASK_AGAIN_TICKS, ELECTED_TICKS, USED_TICKS, QuietAsk
+from raft.quiet import ASK_AGAIN_PERIODS, ELECTED_PERIODS, USED_PERIODS, QuietAsk
 from tests.unit.raft.groups import ELECTION_TICKS, Groups
 
 ALL = (1, 2, 3)
@@ -20,7 +20,7 @@ def led_by_1() -> Groups:
     return groups
 
 
-def tick_until_it_asks(groups: Groups, live: tuple[int, ...] = ALL, at_most: int = USED_TICKS + 10) -> int:
+def tick_until_it_asks(groups: Groups, live: tuple[int, ...] = ALL, at_most: int = USED_PERIODS + 10) -> int:
     """Ticks of the leader until it asks; the others are not ticked, so they cannot stand. The question waits."""
     raft = groups[1].raft
     for tick in range(1, at_most + 1):
@@ -54,8 +54,8 @@ def test_one_that_was_used_is_asked_later_than_one_that_only_elected() -> None:
     elected = Groups()
     elected.elect(1)
     first = tick_until_it_asks(elected)
-    assert first == ELECTED_TICKS + 1  # life 1 is one tick later than life 0
-    assert tick_until_it_asks(led_by_1()) == USED_TICKS + 1
+    assert first == ELECTED_PERIODS
+    assert tick_until_it_asks(led_by_1()) == USED_PERIODS + 1  # life 1 is one period later than life 0
 
 
 def test_a_leader_that_asked_holds_back_its_heartbeats_but_not_for_ever() -> None:
@@ -103,7 +103,7 @@ def test_who_is_wanted_refuses() -> None:
     groups.settle()
     assert not rests(groups, 1) and not rests(groups, 2)
     groups[2].raft.core.is_wanted = False
-    for _ in range(ASK_AGAIN_TICKS + 2):
+    for _ in range(ASK_AGAIN_PERIODS + 2):
         groups[1].raft.tick(ALL)
         groups.settle()
     assert all(rests(groups, node) for node in ALL)
@@ -136,6 +136,34 @@ def test_a_proposal_wakes_its_leader_and_the_append_the_others() -> None:
     groups.settle()
     assert not any(rests(groups, node) for node in ALL)
     assert {groups[node].raft.core.commit_index for node in ALL} == {3}
+
+
+def test_a_member_that_wakes_alone_is_heard_by_its_sleeping_leader() -> None:
+    """The leader fell asleep again upon agreements of before: that member stood for ever, and was denied for ever."""
+    groups = asleep()
+    alone = groups[3].raft
+    alone.wake(ELECTION_TICKS)
+    groups[1].raft.wake(0)
+    groups[1].raft.step(PreVote(3, 1, alone.core.term, alone.core.log.last_index, alone.core.log.last_term))
+    groups.settle()
+    assert not rests(groups, 1)
+    for _ in range(ELECTED_PERIODS + 1):
+        groups[1].raft.tick(ALL)
+        groups.settle()
+    assert alone.core.leader == 1
+    assert all(rests(groups, node) for node in ALL)
+
+
+def test_where_many_are_awake_the_questions_come_by_time_not_by_ticks() -> None:
+    groups = led_by_1()
+    groups.stamp(1)
+    groups.settle()
+    groups[1].raft.tick(ALL, USED_PERIODS // 2)
+    groups.settle()
+    assert not rests(groups, 2)
+    groups[1].raft.tick(ALL, USED_PERIODS)
+    groups.settle()
+    assert all(rests(groups, node) for node in ALL)
 
 
 def test_a_sleeping_leader_that_was_deposed_answers_no_read() -> None:

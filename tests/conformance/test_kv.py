@@ -77,6 +77,19 @@ async def test_eight_who_race_for_a_key_have_one_winner(node: NodeProcess, queue
     assert [each["reason"] for each in elements if not each["applied"]] == ["exists"] * 7
 
 
+async def test_a_lock_is_no_connection(node: NodeProcess, queue: str) -> None:
+    """LK-35: closing the connection that took it releases nothing; who asks elsewhere is told at once, and not parked.
+    """
+    take = {"operations": [{"op": "acquire", "name": queue, "ttlSeconds": 600}]}
+    async with HttpClient(node.port) as http:
+        (taken,) = (await http.post("/api/v1/locks", take)).json()["results"]
+        assert taken["acquired"]
+    async with HttpClient(node.port) as http:
+        (refused,) = (await http.post("/api/v1/locks", take)).json()["results"]
+        assert refused["reason"] == "held" and [each["token"] for each in refused["holders"]] == [taken["token"]]
+        assert (await figures(http))["queen_parked_long_polls"] == 0
+
+
 async def test_one_row_through_every_route(http: HttpClient, queue: str) -> None:
     """kv.md 1, KV-6, KV-53: the batch, the path and the console show one row; a version is the ETag."""
     kv = Kv(http, queue)

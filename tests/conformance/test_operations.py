@@ -76,7 +76,8 @@ async def test_timers_limits_come_from_the_settings(narrow: HttpClient) -> None:
 
 
 async def test_timers_429_and_what_it_never_touches(narrow: HttpClient) -> None:
-    """TM-26, TM-27, TM-31, G-M10: one token a POST; 429 names a way for its cancels; DELETE and reads cost none."""
+    """TM-26, TM-27, TM-31, G-M10: one token a POST; 429 names a way for its cancels; DELETE and reads cost none.
+    TA-54, KV-92: neither do transactions, whatever they hold."""
     calls = Calls(narrow, "rates")
     statuses = [(await calls.timers(calls.operation("k", delayMs=1000))).status for _ in range(12)]
     assert 200 in statuses or 429 in statuses[:1]  # an earlier test may have spent the burst
@@ -91,6 +92,10 @@ async def test_timers_429_and_what_it_never_touches(narrow: HttpClient) -> None:
     for _ in range(30):
         assert (await calls.cancel("k"))["status"] in ("cancelled", "absent")
         assert (await calls.http.get("/api/v1/timers/rates/k")).status == 200
+        put = {"op": "put", "ns": "rates", "key": "k", "value": 1, "forever": True}
+        both = await calls.http.post("/api/v1/transaction", {
+            "operations": [], "kv": [put], "timers": [calls.operation("k", delayMs=1000)]})
+        assert (both.status, both.json()["success"]) == (200, True)
         assert (await calls.http.post("/api/v1/push", {"items": [calls.item(1)]})).status == 201
 
 

@@ -55,7 +55,7 @@ async def started(node: NodeProcess, extra: Mapping[str, str] | None = None) -> 
 
 
 async def test_a_full_disk_takes_only_what_frees_space(node: NodeProcess) -> None:
-    """CL-127, AD-8, TM-71, admin.md 8: 507 for pushes and schedules; cancels, pops, acks, reads and fires pass."""
+    """CL-127, AD-8, TM-71, admin.md 8: 507 for pushes and schedules; PA-64: cancels, pops, acks, fires and reads."""
     node.announced.append("disk gate closed")
     async with started(node) as calls:
         await calls.push_texts("one", "two")

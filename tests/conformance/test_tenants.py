@@ -54,7 +54,7 @@ async def pop(http: HttpClient, tenant: str, queue: str, wait: str = "wait=true&
 
 
 async def test_one_name_in_two_tenants_is_two_queues(http: HttpClient) -> None:
-    """TA-1; one tick fires both timers, and neither meets the other's message with its id."""
+    """TA-1, G-I1; one tick fires both timers, and neither meets the other's message with its id."""
     for tenant in (A, B):
         assert (await http.post("/api/v1/push", pushed("same", "t0", tenant), headers=of(tenant))).status == 201
         assert (await http.post("/api/v1/timers", scheduled("same", tenant), headers=of(tenant))).status == 200
@@ -72,7 +72,7 @@ async def test_one_name_in_two_tenants_is_two_queues(http: HttpClient) -> None:
 
 
 async def test_a_foreign_lease_is_an_unknown_one(http: HttpClient) -> None:
-    """TA-7."""
+    """TA-7, G-I1."""
     assert (await http.post("/api/v1/push", pushed("leased", "t", 1), headers=of(A))).status == 201
     (message,) = (await pop(http, A, "leased")).json()["messages"]
     item = {"transactionId": "t", "partitionId": message["partitionId"], "leaseId": message["leaseId"]}

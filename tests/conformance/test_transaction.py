@@ -78,7 +78,7 @@ async def test_a_refused_step_leaves_nothing(calls: Calls) -> None:
 
 
 async def test_a_repeated_step_is_refused_by_its_released_lease(calls: Calls) -> None:
-    """TX-33, TX-62: and the plain ack route answers the same ack as the first time (PA-59)."""
+    """TX-33, TX-61, TX-62, PA-60: and the plain ack route answers the same ack as the first time (PA-59)."""
     await calls.push_texts("in")
     messages = await calls.pop()
     step = ack(messages[0]), {"type": "push", **calls.item("out", partition="out")}

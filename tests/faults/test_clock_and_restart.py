@@ -62,7 +62,8 @@ async def test_a_timer_due_while_down_fires_once_after_the_start(node: NodeProce
 
 
 async def test_timers_wait_for_firing_to_be_switched_on(node: NodeProcess) -> None:
-    """TM-21, timers.md 10 (FAULTS A): with a tick of 0 even a due one is stored; all fire once when it is on again."""
+    """TM-21, TM-44, timers.md 10 (FAULTS A): with a tick of 0 even a due one is stored, shown and cancelled; all fire
+    once when it is on again."""
     await trio.to_thread.run_sync(node.start, {"QUEEN_RAFT_TIMER_TICK_MS": "0"})
     async with HttpClient(node.port) as http:
         results = await _schedule(http, [("soon", 50), ("now", 0)])
@@ -70,6 +71,9 @@ async def test_timers_wait_for_firing_to_be_switched_on(node: NodeProcess) -> No
         await trio.sleep(0.3)  # several ticks of a node that fires
         assert [row["timerKey"] for row in (await http.get("/api/v1/timers/restart")).json()["rows"]] == ["now", "soon"]
         assert (await http.get("/api/v1/pop/queue/restart")).status == 204
+        await _schedule(http, [("never", 0)])
+        assert (await http.get("/api/v1/timers/restart/never")).json()["found"]
+        assert (await http.delete("/api/v1/timers/restart/never")).json()["status"] == "cancelled"
     assert await trio.to_thread.run_sync(node.stop) == 0
     await trio.to_thread.run_sync(node.start)
     async with HttpClient(node.port) as http:

@@ -28,7 +28,7 @@ def drawn(dice: Random, rounds: int, only: str | None) -> Sequence[str]:
 async def test_faults_under_load(
     tmp_path: Path, seed: int, cluster_rounds: int, again: str, only_fault: str | None,
 ) -> None:
-    """G-D1, G-D6, G-Q1 … G-Q6, G-M1 … G-M8 of three tenants, over any faults that a majority can heal."""
+    """G-D1, G-D6, CL-91, G-Q1 … G-Q6, G-M1 … G-M8 of three tenants, over any faults that a majority can heal."""
     with cluster_campaign(tmp_path, seed, again) as run:
         await run.begin()
         async with run.load():

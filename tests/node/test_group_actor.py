@@ -290,7 +290,7 @@ async def test_admission_holds_and_then_refuses(autojump_clock: trio.testing.Moc
 
 
 async def test_a_poll_whose_client_leaves_is_withdrawn() -> None:
-    """PA-23; FAULTS: a stopped consumer's open poll still took a message that waited out its lease."""
+    """PA-23, CL-33; FAULTS: a stopped consumer's open poll still took a message that waited out its lease."""
     async with running() as parts:
         gone = trio.Event()
         lease_id = IDS.uuid7()

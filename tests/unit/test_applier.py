@@ -31,7 +31,7 @@ def applier(machine: Machine, skips: dict[int, str] | None = None) -> Applier:
 
 
 async def test_an_unknown_command_stops_the_group_and_leaves_nothing_of_its_entry() -> None:
-    """CL-29: never skipped by itself; TX-2: no half of an entry is ever seen."""
+    """CL-29: never skipped by itself; TX-2, G-L6: no half of an entry is ever seen."""
     machine = Machine(Store(MemoryEngine(), life=1))
     await applier(machine).apply(entry(1, b"a"))
     digest = machine.store.meta.digest

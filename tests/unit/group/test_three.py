@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from queen_node.answers.push import push_results
+from queen_node.answers.timers import render_timers
 from queen_node.calls import PendingRead
 from queen_node.peer_calls import Nothing
 from queen_node.slots import Slot
@@ -57,7 +60,7 @@ def test_calls_wait_for_a_leader_and_then_for_nothing() -> None:
 
 
 def test_what_was_never_sent_is_refused_as_surely_not_applied_after_eight_seconds() -> None:
-    """CL-140, G-D5: `no_leader` means that it never left this node."""
+    """CL-90, CL-140, G-D5: `no_leader` means that it never left this node."""
     three = Three()
     three.cut = {1, 2, 3}
     push = three.push(2, b"q", b"m")
@@ -86,7 +89,7 @@ def test_a_leader_lost_with_a_call_costs_a_repeat_and_no_second_message() -> Non
 
 
 def test_both_copies_of_a_call_in_the_log_are_one_message() -> None:
-    """CL-27, M-53: the first copy is on one follower, which leads next; the other node sends its call
+    """CL-27, TX-60, M-53: the first copy is on one follower, which leads next; the other node sends its call
     again. Nothing but the request id tells the copies apart: the queue checks no transaction ids."""
     three = Three()
     three.elect(1)
@@ -103,6 +106,27 @@ def test_both_copies_of_a_call_in_the_log_are_one_message() -> None:
     assert 2 in three.members[3].copies.values(), "the scene did not come about"
     assert offsets(three.pushed(2, b"q", b"next")) == [1]
     assert len(three.digests()) == 1
+
+
+def test_who_was_deposed_does_not_say_that_a_timer_is_absent() -> None:
+    """CL-80, G-M12: a cancel at a leader that was cut off before the timer was scheduled is not answered."""
+    three = Three()
+    three.elect(1)
+    three.pass_time(0.2)
+    three.cut = {1}
+    three.pass_time(2)
+    scheduled = three.schedule(2, b"q", b"k", 3_600_000)
+    three.pass_time(2)
+    assert scheduled.answered
+    cancel = three.cancel(1, b"q", b"k")
+    three.pass_time(2)
+    assert not cancel.answered
+    three.cut = set()
+    three.pass_time(6)
+    answer = outcome(cancel)
+    assert isinstance(answer, bytes)
+    status, body = render_timers(answer)
+    assert status == 200 and msgspec.json.decode(body)["results"][0]["status"] == "cancelled"
 
 
 def test_a_call_that_comes_twice_stands_in_the_log_once() -> None:

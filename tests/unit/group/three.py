@@ -151,6 +151,11 @@ class Three:
             b"Default", None)
         return self._submit(node, commands.timers(member.ids.request_id(), [operation], firing=True))
 
+    def cancel(self, node: int, queue: bytes, key: bytes) -> Slot:
+        member = self.members[node]
+        operation = (TimerOp.CANCEL, queue, key, None)
+        return self._submit(node, commands.timers(member.ids.request_id(), [operation], firing=True))
+
     def pop(self, node: int, queue: bytes, *, wait_s: float | None = 30, lease_ms: int = 60_000) -> WaitingPop:
         member = self.members[node]
         lease_id = member.ids.uuid7()

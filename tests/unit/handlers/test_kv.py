@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from queen_node import commands
 from queen_node.errors import OVERLOADED, STORAGE_FULL, Refused
 from queen_node.http.handlers.kv_calls import KvLimits
 from queen_node.quotas import Rate
@@ -403,3 +404,35 @@ async def test_what_a_door_counts() -> None:
     assert metrics.kv_bytes == {"written": 4, "read": 8}
     assert metrics.kv_read_rejected == {"kv_timeout": 3, "rate_limited": 1}
     assert metrics.kv_op_ms["put"] == 0.0
+
+
+# --- what a node judges, and what it does not keep
+
+
+async def test_sizes_are_judged_by_the_node_that_took_the_call() -> None:
+    """KV-60: what one node let through applies and is read on a node whose settings would refuse it."""
+    wide, narrow = KvDoor(), KvDoor(limits=KvLimits(value_max_bytes=10, operations_max=1))
+    values = {"a": "x" * 65_534, "b": "y" * 11}
+    writes = [op("put", key, value=value) for key, value in values.items()]
+    assert (await narrow.post(*writes)).reason == (400, "kv_bad_request", "kv_too_many_ops")
+    assert (await narrow.post(writes[1])).reason == (413, "payload_too_large", "kv_value_too_large")
+    await wide.all(*writes)
+    ((_kind, request_id, operations, one, _caps),) = wide.broker.writes
+    narrow.broker.apply(commands.kv(request_id, operations, one=one))  # type: ignore[arg-type]
+    assert {key: (await narrow.one(op("get", key)))["value"] for key in values} == values
+
+
+async def test_a_value_is_kept_nowhere_but_in_the_state() -> None:
+    """KV-72, KV-6: what another node wrote shows in the next read of the same door, by every route, with its ETag."""
+    here, there = KvDoor(), KvDoor()
+    await here.one(op("put", value="old"))
+    first = await here.path("GET", "orders/k")
+    assert first.document["value"] == (await here.one(op("get")))["value"] == "old"
+    await there.post(op("put", value="new"))
+    ((_kind, request_id, operations, one, _caps),) = there.broker.writes
+    here.broker.apply(commands.kv(request_id, operations, one=one))  # type: ignore[arg-type]
+    second = await here.path("GET", "orders/k")
+    assert second.document["value"] == (await here.one(op("get")))["value"] == "new"
+    assert second.document["version"] > first.document["version"]
+    page = await here.list(namespace="orders")
+    assert [row["value"] for row in page["rows"]] == ["new"]

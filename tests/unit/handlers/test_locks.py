@@ -310,3 +310,51 @@ async def test_a_refused_quota_has_the_words_of_key_value() -> None:
     assert reply.reason == (403, "kv_quota_exceeded", "kv_quota_exceeded") and reply.headers == {}
     door.broker.write = real  # type: ignore[method-assign]
     assert (await door.lock("acquire"))["acquired"]
+
+
+class Fenced:
+    """A resource outside of the broker: takes work under a token, unless it has seen a higher one."""
+
+    def __init__(self) -> None:
+        self.highest, self.done = 0, list[str]()
+
+    def take(self, token: int, work: str) -> bool:
+        """Whether it was done."""
+        if token < self.highest:
+            return False
+        self.highest = token
+        self.done.append(work)
+        return True
+
+
+@pytest.mark.parametrize("end", ["released", "expired", "deleted", "renewed"])
+async def test_a_resource_outside_can_be_fenced_by_the_token(end: str) -> None:
+    """LK-33, LK-30: it remembers the highest that it accepted, refuses lower ones and accepts an equal one."""
+    door, resource = KvDoor(), Fenced()
+    first = (await door.lock("acquire", owner="ann"))["token"]
+    assert resource.take(first, "ann's first") and resource.take(first, "ann's second")
+    if end == "released":
+        await door.lock("release", token=first)
+    elif end == "expired":
+        door.advance(30)
+    elif end == "deleted":
+        await door.one(op("delete", "job#0", ns=LOCKS))
+    word, fields = ("renew", {"token": first}) if end == "renewed" else ("acquire", {"owner": "bob"})
+    second = (await door.lock(word, **fields))["token"]
+    assert resource.take(second, "the next holder's")
+    assert not resource.take(first, "ann's, late")
+    assert resource.done == ["ann's first", "ann's second", "the next holder's"]
+
+
+async def test_nobody_waits_and_nobody_is_woken() -> None:
+    """LK-35: a held lock is told at once, in the call's one step; who came first has no right to the permit."""
+    door = KvDoor()
+    token = (await door.lock("acquire", owner="ann"))["token"]
+    for owner in ("bob", "eve"):
+        steps = door.broker.machine.applied_index
+        refused = await door.lock("acquire", owner=owner, wait=True, timeoutMs=60_000)
+        assert refused["reason"] == "held"
+        assert door.broker.machine.applied_index - steps <= 1
+    await door.lock("release", token=token)
+    assert not (await door.lock("get"))["held"], "nobody waited for it in here"
+    assert (await door.lock("acquire", owner="eve"))["acquired"], "bob asked before her"

@@ -105,7 +105,8 @@ DEFAULTS = {
     ("autopilot=true&partitions=2", {"batch": 0, "partitions": 2}),
 ])
 async def test_parameters(query: str, differs: dict[str, Any]) -> None:
-    """PA-1: defaults, clamps, what reads as absent; PA-41: only what is absent is left to the broker."""
+    """PA-1: defaults, clamps, what reads as absent; PA-41: only what is absent is left to the broker; PA-42 is
+    not built: ignored."""
     assert await asked(query) == {**DEFAULTS, **differs}
 
 

@@ -367,6 +367,13 @@ class TestRefusals:
         assert (await door.post(b"QTB1..."))[0] == 400
         assert door.handlers.declined.count == 2
 
+    def test_reasons_that_are_never_given(self) -> None:
+        """TX-37, transactions.md 6: other brokers', which clients know as a call to repeat."""
+        table = [each for each in vars(errors).values() if isinstance(each, errors.Refusal)]
+        assert len(table) > 50
+        words = {each.code for each in table} | {each.reason for each in table}
+        assert not words & {"reserved", "unavailable", "kv_check_needs_cluster_version_5"}
+
     async def test_every_call_has_an_id_of_its_own(self, door: Door) -> None:
         """TX-41."""
         bodies = [await door.handlers.commit(Request("POST", b"/", body=b"{}")) for _ in range(2)]

@@ -90,3 +90,13 @@ class TestKeyValue:
             with pytest.raises(Refused) as caught:
                 await door.post({"kv": [operation]})
             assert caught.value.refusal is errors.STORAGE_FULL
+
+    async def test_a_read_is_no_condition(self, door: Door) -> None:
+        """KV-92, TX-1, TX-21: neither `required` nor `expect` on it stops the writes beside it; `check` does."""
+        found, written = await door.results(kv=[
+            {"op": "get", "ns": "n", "key": "absent", "required": True, "expect": 7}, put("k")])
+        assert not found["found"] and written["applied"]
+        check = {"op": "check", "ns": "n", "key": "absent", "expect": 7, "required": True}
+        status, answer = await door.post({"kv": [check, put("j")]})
+        assert (status, answer["success"], answer["kvReason"]) == (200, False, "absent")
+        assert not (await door.results(kv=[{"op": "get", "ns": "n", "key": "j"}]))[0]["found"]

@@ -43,7 +43,7 @@ def true_us(groups: Groups) -> int:
 
 @pytest.mark.parametrize("us", [0, 300 * SECOND, -300 * SECOND, HOUR, -EPOCH])
 def test_delays_are_exact_to_the_leaders_oscillator(us: int) -> None:
-    """M-20, M-23: whatever the wall clocks of all nodes do, the leader's included."""
+    """CL-78, M-20, M-23: whatever the wall clocks of all nodes do, the leader's included."""
     groups = led_by_1()
     first = groups.stamp(1)
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""Two processes that apply the same log hold the same state, bit by bit (M-80, M-81)."""
+"""Two processes that apply the same log hold the same state, bit by bit (CL-20, M-80, M-81)."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_the_answer_says_whether_more_is_due_now() -> None:
 
 
 def test_a_txn_in_the_window_appends_nothing_and_the_timer_is_done() -> None:
-    """TM-51, G-M7."""
+    """TM-51, CL-72, G-M7."""
     state = TimerState()
     state.apply(schedule("a", 0, txn="same"), schedule("b", 10, txn="same"))
     state.advance(10)

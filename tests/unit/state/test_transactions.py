@@ -133,7 +133,7 @@ class TestPushes:
 
 class TestLeases:
     def test_a_lease_must_be_live_and_hold_the_message(self, node: Node) -> None:
-        """TX-32: expired, foreign, and a message beyond the batch."""
+        """TX-32, TX-37: expired, foreign, and a message beyond the batch."""
         lease = node.leased("a", "b", batch=1, lease_s=10)
         assert node.transact([node.ack_of("b", lease)]) == rejected(0, UNRESOLVABLE)
         assert node.transact([node.ack_of("a", node.new_lease())]) == rejected(0, INVALID_LEASE)
@@ -407,7 +407,7 @@ class TestNothingIsLeftBehind:
         assert (cursor.lease_id, cursor.committed, cursor.retries) == (lease.lease_id, -1, 0)
 
     def test_a_repeat_of_every_kind(self, node: Node) -> None:
-        """TX-62, both ways: what makes a repeat harmless, and what does not."""
+        """TX-62, G-T3, both ways: what makes a repeat harmless, and what does not."""
         lease = node.leased("a", "b", "c")
         covers_more = [node.ack_of("a", lease)]
         for expected in ([DONE], [DONE | NOOP]):

@@ -44,7 +44,7 @@ MEMBERS = b"\x33"  # -> MembersRow
 
 CALENDAR_FLOORS = b"\x00"  # calendar kind -> where a scan of that kind may begin after a restart
 CALENDAR_TIMERS = b"\x01"  # row: the timer itself, so that a fire reads in order (timer_rows.py)
-CALENDAR_KV = b"\x03"  # at the end of a row's lifetime, its version for the sequence; owner: its key behind KV
+CALENDAR_KV = b"\x03"  # at the end of a row's lifetime, its version for the sequence; owner: size, key behind KV
 CALENDAR_MESSAGE_IDS = b"\x02"  # owner: partition id whose oldest message id may be forgotten then
 
 _U64 = struct.Struct(">Q")

@@ -26,8 +26,14 @@ _BITS = tuple(_PAIRS[value % len(_PAIRS)] for value in range(256))
 Place = tuple[int, int]
 
 
+def place_of(digest: bytes) -> Place:
+    """What stands for an id in a filter, by its hash."""
+    at, which = _place(digest)
+    return at, which
+
+
 def places_of(digests: Sequence[bytes]) -> list[Place]:
-    """What stands for ids in a filter, by their hashes."""
+    """The same of several."""
     return list(map(_place, digests))
 
 
@@ -51,6 +57,15 @@ class IdFilter:
     def __init__(self, all_filters: KnownIds, partition_id: int, first: _Layer) -> None:
         self._all, self._partition_id = all_filters, partition_id
         self._layers = [first]  # newest first; empty: it was given up
+
+    def may_hold(self, place: Place) -> bool:
+        """False: the id is surely not remembered."""
+        at, which = place
+        wanted = _BITS[which]
+        for layer in self._layers:
+            if layer.bits[at & layer.mask] & wanted == wanted:
+                return True
+        return not self._layers
 
     def perhaps(self, places: Sequence[Place]) -> Sequence[int]:
         """Which of these ids may be remembered, by their numbers here; each other one is surely not."""

@@ -87,10 +87,10 @@ class Lost(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A row to be written, or removed if `row` is None. before: what is stored."""
+    """A row to be written at `own_key`, or removed if `row` is None. before: what is stored."""
 
+    own_key: bytes
     namespace: bytes
-    key: bytes
     row: KvRow | None
     before: KvRow | None
 
@@ -118,29 +118,27 @@ class _View:
         self.changes: list[Change] = []
         self._changed: dict[bytes, KvRow | None] = {}
 
-    def alive(self, namespace: bytes, key: bytes) -> tuple[KvRow | None, KvRow | None]:
+    def alive(self, own_key: bytes) -> tuple[KvRow | None, KvRow | None]:
         """(the row if it is alive, what is stored)."""
-        stored = kv_rows.find(self.store, namespace, key)
-        own_key = kv_key(namespace, key)
+        packed = self.store.get(own_key)
+        stored = None if packed is None else kv_rows.unpack(packed)
         row = self._changed.get(own_key, stored)
         return (row if row is not None and row.is_alive(self.now_us) else None), stored
 
-    def write(self, namespace: bytes, key: bytes, value: bytes, expires_us: int, before: KvRow | None) -> int:
+    def write(self, own_key: bytes, namespace: bytes, value: bytes, expires_us: int, before: KvRow | None) -> int:
         """The version of the row that will be written."""
         self.version += 1
-        self._change(Change(namespace, key, KvRow(self.version, expires_us, self.now_us, value), before))
+        row = self._changed[own_key] = KvRow(self.version, expires_us, self.now_us, value)
+        self.changes.append(Change(own_key, namespace, row, before))
         return self.version
 
-    def remove(self, namespace: bytes, key: bytes, before: KvRow) -> None:
-        self._change(Change(namespace, key, None, before))
+    def remove(self, own_key: bytes, namespace: bytes, before: KvRow) -> None:
+        self._changed[own_key] = None
+        self.changes.append(Change(own_key, namespace, None, before))
 
     def ends_us(self, seconds: int) -> int:
         """The end of a lifetime that begins now; 0: for ever."""
         return self.now_us + seconds * SECOND_US if seconds else 0
-
-    def _change(self, change: Change) -> None:
-        self.changes.append(change)
-        self._changed[kv_key(change.namespace, change.key)] = change.row
 
 
 def judge(store: Store, now_us: int, operations: Sequence[Operation]) -> Judged:
@@ -175,11 +173,15 @@ def carry_out(step: Step, operations: Sequence[Operation], judged: Judged) -> li
 
 def write_changes(store: Store, changes: Sequence[Change]) -> None:
     """Write what was judged on the same view."""
-    for namespace, key, row, before in changes:
+    if not changes:
+        return
+    writer = kv_rows.Writer(store)
+    for own_key, namespace, row, before in changes:
         if row is not None:
-            kv_rows.write(store, namespace, key, row, before)
+            writer.write(own_key, namespace, row, before)
         elif before is not None:
-            kv_rows.remove(store, namespace, key, before)
+            writer.remove(own_key, namespace, before)
+    writer.finish()
 
 
 def apply_kv(step: Step, command: Sequence[Any]) -> KvAnswer:
@@ -198,10 +200,11 @@ def exceeds(store: Store, changes: Sequence[Change], caps: KvCaps) -> bool:
     if not (caps.rows or caps.bytes):
         return False
     rows = size = 0
-    for _namespace, key, row, before in changes:
+    for own_key, namespace, row, before in changes:
+        key_bytes = kv_rows.key_bytes(own_key, namespace)
         rows += (row is not None) - (before is not None)
-        size += (0 if row is None else len(key) + len(row.value)) - (
-            0 if before is None else len(key) + len(before.value))
+        size += (0 if row is None else key_bytes + len(row.value)) - (
+            0 if before is None else key_bytes + len(before.value))
     held = store.counters()
     return (0 < caps.rows < held.kv_rows + rows and rows > 0) or (0 < caps.bytes < held.kv_bytes + size and size > 0)
 
@@ -211,14 +214,12 @@ def apply_sweep(step: Step, command: Sequence[Any]) -> tuple[bool]:
     _kind, _request_id, at_most = command
     store = step.store
     due = calendar.due(store, CALENDAR_KV, step.now_us, at_most + 1)
-    for _at_us, version, owner in due[:at_most]:
-        namespace, key = kv_rows.parts_of(owner)
-        row = kv_rows.find(store, namespace, key)
-        must(row is not None and row.version == version, "the calendar names a row that is gone", version=version)
-        if row is not None:
-            kv_rows.remove(store, namespace, key, row)
     more = len(due) > at_most
     if due:
+        writer = kv_rows.Writer(store)
+        for at_us, version, owner in due[:at_most]:
+            writer.sweep(at_us, version, owner)
+        writer.finish()
         # A lifetime ends after the stamp of the entry that begins it: nothing is ever filed below.
         calendar.set_floor(store, CALENDAR_KV, *(due[at_most][:2] if more else (step.now_us, 0)))
     return (more,)
@@ -293,28 +294,31 @@ class Reading:
 
 def _put(view: _View, operation: Operation) -> Single:
     op, namespace, key, value, lifetime_s, expect, _required = operation
-    alive, stored = view.alive(namespace, key)
+    own_key = kv_key(namespace, key)
+    alive, stored = view.alive(own_key)
     refused = _unexpected(op, key, alive, expect)
     if refused is not None:
         return refused
-    return Single(op, True, key, value, view.write(namespace, key, value, view.ends_us(lifetime_s), stored))
+    return Single(op, True, key, value, view.write(own_key, namespace, value, view.ends_us(lifetime_s), stored))
 
 
 def _delete(view: _View, operation: Operation) -> Single:
     op, namespace, key, expect, _required = operation
-    alive, _stored = view.alive(namespace, key)
+    own_key = kv_key(namespace, key)
+    alive, _stored = view.alive(own_key)
     if alive is None:
         return Single(op, False, key, reason=Reason.ABSENT)
     refused = _unexpected(op, key, alive, expect)
     if refused is not None:
         return refused
-    view.remove(namespace, key, alive)  # as it is stored: nothing before it in the call writes this key
+    view.remove(own_key, namespace, alive)  # as it is stored: nothing before it in the call writes this key
     return Single(op, True, key, alive.value, alive.version)
 
 
 def _incr(view: _View, operation: Operation) -> Single:
     op, namespace, key, delta, least, most, lifetime_s, _required = operation
-    alive, stored = view.alive(namespace, key)
+    own_key = kv_key(namespace, key)
+    alive, stored = view.alive(own_key)
     current = kv_numbers.read(alive.value) if alive is not None else 0
     version = alive.version if alive is not None else 0
     if alive is not None and current is None:
@@ -324,12 +328,12 @@ def _incr(view: _View, operation: Operation) -> Single:
         return Single(op, False, key, b"0" if alive is None else alive.value, version, Reason.LIMIT)
     value = kv_numbers.written(total)
     expires_us = view.ends_us(lifetime_s) if alive is None else alive.expires_us
-    return Single(op, True, key, value, view.write(namespace, key, value, expires_us, stored))
+    return Single(op, True, key, value, view.write(own_key, namespace, value, expires_us, stored))
 
 
 def _check(view: _View, operation: Operation) -> Single:
     op, namespace, key, expect, _required = operation
-    alive, _stored = view.alive(namespace, key)
+    alive, _stored = view.alive(kv_key(namespace, key))
     refused = _unexpected(op, key, alive, expect)
     return refused if refused is not None else Single(op, True, key, version=0 if alive is None else alive.version)
 

@@ -19,6 +19,8 @@ from raft.invariants import must
 VERSION_MAX = (1 << 53) - 1  # JavaScript knows no larger whole number (KV-30)
 
 _HEAD = struct.Struct(">QQQ")  # version, expires at, updated at; then the value
+_SIZE = struct.Struct(">I")  # of the value, in the calendar; then the row's key behind KV
+_NAMESPACE_AT = _SIZE.size + 2  # behind its length
 
 
 class KvRow(NamedTuple):
@@ -68,55 +70,75 @@ def stored(view: Readable, namespace: bytes, prefix: bytes, after_key: bytes) ->
             yield key[len(stem) :], unpack(packed)
 
 
-def write(store: Store, namespace: bytes, key: bytes, row: KvRow, before: KvRow | None) -> None:
-    """Store a row, whose version is the next one of the group. before: what is stored under its key."""
-    counters = store.counters()
-    must(row.version == counters.kv_version + 1, "a version out of turn", version=row.version)
-    must(row.version <= VERSION_MAX, "the versions of KV rows are used up")
-    counters.kv_version = row.version
-    own_key = kv_key(namespace, key)
-    if before is None:
-        counters.kv_rows += 1
-        counters.kv_bytes += len(key)
-        _count_in_namespace(store, namespace, 1)
-    else:
-        counters.kv_bytes -= len(before.value)
-        _strike_end(store, before)
-    counters.kv_bytes += len(row.value)
-    store.put_row(COUNTERS, counters)
-    store.put(own_key, _HEAD.pack(row.version, row.expires_us, row.updated_us) + row.value)
-    if row.expires_us:
-        calendar.put(store, CALENDAR_KV, row.expires_us, row.version, own_key[len(KV) :])
+class Writer:
+    """Writes and removes rows, and what counts them: that once, by `finish`, however many rows there were."""
+
+    __slots__ = ("_bytes", "_keys", "_store", "_version")
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._version = store.counters().kv_version  # the last one given
+        self._bytes = 0  # more than before, of keys and values
+        self._keys: dict[bytes, int] = {}  # namespace -> rows more than before
+
+    def write(self, own_key: bytes, namespace: bytes, row: KvRow, before: KvRow | None) -> None:
+        """Store a row at `own_key`, whose version is the next one of the group. before: what is stored there."""
+        store = self._store
+        version, expires_us, updated_us, value = row
+        must(version == self._version + 1, "a version out of turn", version=version)
+        self._version = version
+        self._bytes += len(value)
+        if before is None:
+            self._bytes += key_bytes(own_key, namespace)
+            self._keys[namespace] = self._keys.get(namespace, 0) + 1
+        else:
+            self._bytes -= len(before.value)
+            self._strike_end(before)
+        store.put(own_key, _HEAD.pack(version, expires_us, updated_us) + value)
+        if expires_us:
+            calendar.put(store, CALENDAR_KV, expires_us, version, _SIZE.pack(len(value)) + own_key[len(KV) :])
+
+    def remove(self, own_key: bytes, namespace: bytes, before: KvRow) -> None:
+        """Remove the row that is stored at `own_key`."""
+        self._strike_end(before)
+        self._remove(own_key, namespace, len(before.value))
+
+    def sweep(self, at_us: int, version: int, owner: bytes) -> None:
+        """Remove a row by its deadline in the calendar, which says all that is needed: the row itself is not read."""
+        calendar.remove(self._store, CALENDAR_KV, at_us, version)
+        end = _NAMESPACE_AT + int.from_bytes(owner[_SIZE.size : _NAMESPACE_AT], "big")
+        self._remove(KV + owner[_SIZE.size :], owner[_NAMESPACE_AT:end], _SIZE.unpack_from(owner)[0])
+
+    def finish(self) -> None:
+        """Write the counts."""
+        store = self._store
+        counters = store.counters()
+        counters.kv_version = self._version
+        counters.kv_bytes += self._bytes
+        must(counters.kv_version <= VERSION_MAX, "the versions of KV rows are used up")
+        for namespace, change in self._keys.items():
+            counters.kv_rows += change
+            own_key = KV_NAMESPACE + namespace
+            row = store.row(own_key, NamespaceRow) or NamespaceRow()
+            row.keys += change
+            must(row.keys >= 0, "more KV rows of a namespace are gone than there were")
+            if row.keys:
+                store.put_row(own_key, row)
+            else:
+                store.delete(own_key)
+        must(counters.kv_rows >= 0 and counters.kv_bytes >= 0, "more KV rows are gone than there were")
+        store.put_row(COUNTERS, counters)
+
+    def _remove(self, own_key: bytes, namespace: bytes, value_bytes: int) -> None:
+        self._bytes -= key_bytes(own_key, namespace) + value_bytes
+        self._keys[namespace] = self._keys.get(namespace, 0) - 1
+        self._store.delete(own_key)
+
+    def _strike_end(self, row: KvRow) -> None:
+        if row.expires_us:
+            calendar.remove(self._store, CALENDAR_KV, row.expires_us, row.version)
 
 
-def remove(store: Store, namespace: bytes, key: bytes, row: KvRow) -> None:
-    """Remove the row that is stored under a key."""
-    counters = store.counters()
-    counters.kv_rows -= 1
-    counters.kv_bytes -= len(key) + len(row.value)
-    must(counters.kv_rows >= 0 and counters.kv_bytes >= 0, "more KV rows are gone than there were")
-    store.put_row(COUNTERS, counters)
-    _count_in_namespace(store, namespace, -1)
-    _strike_end(store, row)
-    store.delete(kv_key(namespace, key))
-
-
-def parts_of(owner: bytes) -> tuple[bytes, bytes]:
-    """(namespace, key) of a row, from what stands for it in the calendar."""
-    end = 2 + int.from_bytes(owner[:2], "big")
-    return owner[2:end], owner[end:]
-
-
-def _strike_end(store: Store, row: KvRow) -> None:
-    if row.expires_us:
-        calendar.remove(store, CALENDAR_KV, row.expires_us, row.version)
-
-
-def _count_in_namespace(store: Store, namespace: bytes, change: int) -> None:
-    own_key = KV_NAMESPACE + namespace
-    row = store.row(own_key, NamespaceRow) or NamespaceRow()
-    row.keys += change
-    if row.keys:
-        store.put_row(own_key, row)
-    else:
-        store.delete(own_key)
+def key_bytes(own_key: bytes, namespace: bytes) -> int:
+    """How long the key is whose row stands at `own_key`."""
+    return len(own_key) - len(KV) - 2 - len(namespace)

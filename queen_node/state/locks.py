@@ -14,7 +14,7 @@ import msgspec
 from queen_node.commands import KvCaps, LockOp
 from queen_node.state import kv, kv_rows
 from queen_node.state.kv import SECOND_US, Change
-from queen_node.state.kv_rows import KvRow, Readable
+from queen_node.state.kv_rows import KvRow, Readable, kv_key
 from queen_node.state.step import Step
 from queen_node.times import micros_text
 
@@ -128,7 +128,7 @@ class _Judge:
         if before is None or before.version != token:
             return self._lost(LockOp.RELEASE, name, slot)
         self.settled = False
-        self.changes.append(Change(NAMESPACE, lock_key(name, slot), None, before))
+        self.changes.append(Change(kv_key(NAMESPACE, lock_key(name, slot)), NAMESPACE, None, before))
         return LockResult(LockOp.RELEASE, name, True, slot)
 
     def _lost(self, op: LockOp, name: bytes, slot: int) -> LockResult:
@@ -146,7 +146,7 @@ class _Judge:
         self.settled = False
         self._version += 1
         row = KvRow(self._version, self._now_us + ttl_s * SECOND_US, self._now_us, value)
-        self.changes.append(Change(NAMESPACE, lock_key(name, slot), row, before))
+        self.changes.append(Change(kv_key(NAMESPACE, lock_key(name, slot)), NAMESPACE, row, before))
         return row
 
 

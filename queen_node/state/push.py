@@ -14,7 +14,7 @@ from typing import Any
 from queen_node.state import calendar, dedup
 from queen_node.state.dedup import MessageIdRow
 from queen_node.state.keys import CALENDAR_MESSAGE_IDS, PARTITION, read_u64, u64
-from queen_node.state.known_ids import places_of
+from queen_node.state.known_ids import place_of, places_of
 from queen_node.state.messages import (
     created_at_us_of,
     message_key,
@@ -74,10 +74,11 @@ class Appender:
     Rows that do not belong to a message are written once, by `finish`, however many messages there were.
     """
 
-    __slots__ = ("_step", "_tails")
+    __slots__ = ("_digests", "_step", "_tails")
 
     def __init__(self, step: Step) -> None:
         self._step = step
+        self._digests: dict[bytes, bytes] = {}  # of ids that `first_stored` has looked for
         self._tails: dict[tuple[bytes, bytes], _Tail] = {}
 
     def append(
@@ -99,10 +100,9 @@ class Appender:
         tail = self._tail(queue_name, partition_name)
         step, partition = self._step, tail.partition
         store, now_us, offset = step.store, step.now_us, partition.next_offset
-        digest = dedup.hash_of(transaction_id)
+        digest = self._digests.get(transaction_id) or dedup.hash_of(transaction_id)
         id_key, known_ids = tail.id_stem + digest, tail.known_ids
-        places = places_of((digest,))
-        known = store.get(id_key) if known_ids is None or known_ids.perhaps(places) else None
+        known = store.get(id_key) if known_ids is None or known_ids.may_hold(place_of(digest)) else None
         row = MessageIdRow(offset, now_us, message_id)
         if known is None and tail.window_us:
             store.put(id_key, dedup.encode_row(row))
@@ -112,10 +112,10 @@ class Appender:
                 step.tally.duplicates += 1
                 return original
         if known_ids is not None:
-            known_ids.add(places, offset)
+            known_ids.add((place_of(digest),), offset)
         store.put_young(
-            (tail.message_stem + u64(offset),),
-            (pack(now_us, message_id, transaction_id, payload, payload_flags, trace_id, producer_sub),))
+            tail.message_stem + u64(offset),
+            pack(now_us, message_id, transaction_id, payload, payload_flags, trace_id, producer_sub))
         partition.next_offset = offset + 1
         tail.appended += 1
         return offset, None
@@ -140,7 +140,7 @@ class Appender:
         id_stem, stem = tail.id_stem, tail.message_stem
         store.put_fresh(
             [id_stem + digest for digest in digests], dedup.encode_rows(first, now_us, message_ids))
-        store.put_young(
+        store.put_all_young(
             [stem + u64(offset) for offset in range(first, first + count)],
             pack_plain(now_us, message_ids, transaction_ids, payloads))
         if tail.known_ids is not None:
@@ -150,6 +150,28 @@ class Appender:
         return list(zip(
             message_ids, transaction_ids, repeat(queue_name), repeat(False), range(first, first + count),
             strict=False))
+
+    def first_stored(self, items: Sequence[Item]) -> tuple[int, MessageIdRow] | None:
+        """The first item that repeats what is stored inside its partition's window: (index, the original). Writes
+        nothing.
+
+        What repeats another item of the call is no matter of this: `append` answers it (TX-22).
+        """
+        store, now_us = self._step.store, self._step.now_us
+        for index, item in enumerate(items):
+            tail = self._tail_that_is_there(item[0], item[1])
+            if tail is None or not tail.window_us:
+                continue  # nothing is there to be repeated, or nobody wants to know (PU-51)
+            digest = self._digests[item[2]] = dedup.hash_of(item[2])
+            if tail.known_ids is not None and not tail.known_ids.may_hold(place_of(digest)):
+                continue
+            id_key = tail.id_stem + digest
+            first = dedup.lowest(store, id_key)
+            original = None if first is None else dedup.oldest_inside(
+                store, id_key, first, now_us - tail.window_us, tail.partition.next_offset)
+            if original is not None:
+                return index, original
+        return None
 
     def _append_each(self, items: Sequence[Item]) -> list[Placed]:
         placed: list[Placed] = []
@@ -170,6 +192,17 @@ class Appender:
         if tail is None:
             tail = self._tails[queue_name, partition_name] = _Tail(
                 self._step.store, *destination(self._step, queue_name, partition_name))
+        return tail
+
+    def _tail_that_is_there(self, queue_name: bytes, partition_name: bytes) -> _Tail | None:
+        tail = self._tails.get((queue_name, partition_name))
+        if tail is None:
+            store = self._step.store
+            queue = find_queue(store, queue_name)
+            partition = None if queue is None else find_partition(store, queue, partition_name)
+            if queue is None or partition is None:
+                return None
+            tail = self._tails[queue_name, partition_name] = _Tail(store, queue, partition)
         return tail
 
     def finish(self) -> None:
@@ -233,42 +266,6 @@ def first_in_clear(store: Store, items: Sequence[Item]) -> int | None:
                 return index
             looked_at = name
     return None
-
-
-def first_stored(step: Step, items: Sequence[Item]) -> tuple[int, MessageIdRow] | None:
-    """The first item that repeats what is stored inside its partition's window: (index, the original). Writes nothing.
-
-    What repeats another item of the call is no matter of this: the appender answers it (TX-22).
-    """
-    store = step.store
-    places: dict[tuple[bytes, bytes], tuple[PartitionRow, int] | None] = {}
-    for index, (queue_name, partition_name, transaction_id, *_) in enumerate(items):
-        to = queue_name, partition_name
-        if to not in places:
-            queue = find_queue(store, queue_name)
-            partition = None if queue is None else find_partition(store, queue, partition_name)
-            places[to] = None if queue is None or partition is None else (
-                partition, queue.options.dedup_window_seconds * SECOND_US)
-        found = places[to]
-        if found is None or not found[1]:
-            continue  # nothing is there to be repeated, or nobody wants to know (PU-51)
-        partition, window_us = found
-        original = _stored_original(store, partition, transaction_id, step.now_us - window_us)
-        if original is not None:
-            return index, original
-    return None
-
-
-def _stored_original(
-    store: Store, partition: PartitionRow, transaction_id: bytes, oldest_us: int,
-) -> MessageIdRow | None:
-    digest = dedup.hash_of(transaction_id)
-    known_ids = store.known_ids.of(partition.partition_id)
-    if known_ids is not None and not known_ids.perhaps(places_of((digest,))):
-        return None
-    id_key = dedup.id_stem(partition.partition_id) + digest
-    first = dedup.lowest(store, id_key)
-    return None if first is None else dedup.oldest_inside(store, id_key, first, oldest_us, partition.next_offset)
 
 
 def carry_out(appender: Appender, items: Sequence[Item]) -> list[Placed]:

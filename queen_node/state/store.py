@@ -185,13 +185,21 @@ class Store:
         self._young.pop(key, None)
         self._older.pop(key, None)
 
-    def put_young(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """As `put` of each pair, for rows that will soon be read with `get_young`: messages on their way to a consumer.
+    def put_young(self, key: bytes, value: bytes) -> None:
+        """As `put`, for a row that will soon be read with `get_young`: messages on their way to a consumer.
 
         Not for rows of `put_row`. Copies of the last ones are kept in memory, YOUNG_BYTES at least and twice that, and
         one call, at most: two halves, of which the older goes as a whole, because a dict that loses its first key again
         and again is searched from its beginning each time.
         """
+        self._batch[key] = value
+        if self._young_bytes > YOUNG_BYTES:
+            self._older, self._young, self._young_bytes = self._young, {}, 0
+        self._young[key] = value
+        self._young_bytes += len(value) + YOUNG_OVERHEAD_BYTES
+
+    def put_all_young(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """As `put_young` of each pair."""
         pairs = dict(zip(keys, values, strict=True))
         self._batch.update(pairs)
         if self._young_bytes > YOUNG_BYTES:

@@ -93,6 +93,7 @@ class Judged(NamedTuple):
 
     acks: JudgedAcks
     kv: kv.Judged
+    appender: push.Appender  # which has looked where the pushes go
 
 
 def apply_transaction(step: Step, command: Sequence[Any]) -> TransactionAnswer:
@@ -109,7 +110,7 @@ def _carry_out(step: Step, wanted: Wanted, judged: Judged) -> Committed:
         for place, verdict in zip(places, acks.carry_out(step, part)[0], strict=True):
             verdicts[place] = verdict
     # One appender for both: a due timer whose id one of the pushes has appends nothing (TM-62).
-    appender = push.Appender(step)
+    appender = judged.appender
     placed = push.carry_out(appender, wanted.pushes)
     # Behind the messages themselves, which they look at; what `finish` writes they do not need.
     positions.carry_out(step, wanted.positions)
@@ -135,7 +136,8 @@ def _judge(step: Step, wanted: Wanted) -> Judged | RolledBack:
     judged_acks = _judge_acks(step, wanted.acks)
     if isinstance(judged_acks, RolledBack):
         return judged_acks
-    stored = push.first_stored(step, wanted.pushes)
+    appender = push.Appender(step)
+    stored = appender.first_stored(wanted.pushes)
     if stored is not None:
         index, original = stored
         return RolledBack(
@@ -145,7 +147,7 @@ def _judge(step: Step, wanted: Wanted) -> Judged | RolledBack:
         return RolledBack(Cause.QUEUE_NOT_FOUND, Part.POSITION, without_queue)
     if judged_kv.lost is not None:
         return RolledBack(Cause.KV_PRECONDITION, Part.KV, judged_kv.lost.failed_index, lost=judged_kv.lost)
-    return Judged(judged_acks, judged_kv)
+    return Judged(judged_acks, judged_kv, appender)
 
 
 def _judge_acks(step: Step, named_acks: Sequence[Ack]) -> JudgedAcks | RolledBack:

@@ -108,7 +108,7 @@ def test_after_the_flip_the_store_is_as_if_opened_on_the_other_one(
     state_of(source.engine, {})
     source = Store(source.engine, life=LIFE)
     store = state_of(engine, old)
-    store.put_young([b"\x40y"], [b"young"])
+    store.put_young(b"\x40y", b"young")
     store.commit(index=2, term=3, stamp_us=9)
     store.positions[b"\x01"] = b"above"
     incarnations = Incarnations(engine)

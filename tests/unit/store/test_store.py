@@ -85,7 +85,7 @@ def test_young_rows_are_what_the_store_holds(steps: list[tuple[str, bytes, bytes
         store, index = Store(MemoryEngine(), life=1), 0
         for step, key, value in steps:
             if step == "young":
-                store.put_young([key], [value])
+                store.put_young(key, value)
             elif step == "put":
                 store.put(key, value)
             elif step == "delete":

@@ -153,7 +153,7 @@ class Group:
         """Let another voter lead, if this one does (CL-54). What is proposed meanwhile waits for whoever it is."""
         core = self.raft.core
         if core.role is Role.LEADER and not core.transfer_target:
-            successor = core.best_successor(max_silent_ticks)
+            successor = core.best_successor(max_silent_ticks, turn=self.raft.life)
             if successor:
                 core.transfer_leadership(successor)
 

@@ -97,12 +97,13 @@ class Core(Member):
         """Ticks since a majority last answered this leader (CL-52). Raises NotLeader."""
         return self._lead().quorum_silent_ticks()
 
-    def best_successor(self, max_silent_ticks: int) -> int:
+    def best_successor(self, max_silent_ticks: int, turn: int = 0) -> int:
         """The voter that this leader would best hand over to (CL-54); 0 for a lone voter. Raises NotLeader.
 
-        It holds most of the log, of those who answered within so many ticks; if none did, of all.
+        It holds most of the log, of those who answered within so many ticks; if none did, of all. turn: which of
+        several that are as good.
         """
-        return self._lead().best_successor(max_silent_ticks)
+        return self._lead().best_successor(max_silent_ticks, turn)
 
     def has_ready(self) -> bool:
         """Whether `ready` would hand anything out."""

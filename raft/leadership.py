@@ -81,15 +81,17 @@ class Leadership:
         """Ticks since a majority, the leader included, had answered."""
         return -self._agreed(0, lambda progress: -progress.silent_ticks)
 
-    def best_successor(self, max_silent_ticks: int) -> int:
-        """The voter that holds most of the log, of those who answered of late if any did; 0 for a lone voter."""
+    def best_successor(self, max_silent_ticks: int, turn: int = 0) -> int:
+        """The voter that holds most of the log, of those who answered of late if any did; 0 for a lone voter. turn:
+        which of several that are as good, so that the groups of a node that goes are spread."""
         others = [peer for peer in self._configuration.electors if peer != self._node_id]
+        first = turn % len(others) if others else 0
 
         def merit(peer: int) -> tuple[bool, int]:
             progress = self.progress[peer]
             return progress.silent_ticks <= max_silent_ticks, progress.match_index
 
-        return max(others, key=merit, default=0)
+        return max(others[first:] + others[:first], key=merit, default=0)
 
     def view(self, max_silent_ticks: int, also_live: Collection[int]) -> View:
         """What a change of members is checked against; live are this leader and who answered within so many ticks."""

@@ -514,6 +514,8 @@ def test_the_best_successor_holds_most_of_those_who_answered_of_late() -> None:
     assert core.best_successor(max_silent_ticks=2) == 3
     assert core.best_successor(max_silent_ticks=3) == 2
     assert lead(core_of()).best_successor(10) == 0
+    spread = lead(core_of((1, 2, 3)))  # two that are as good
+    assert [spread.best_successor(10, turn) for turn in range(4)] == [2, 3, 2, 3]
 
 
 def test_what_a_leader_knows_of_the_members() -> None:

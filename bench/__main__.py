@@ -21,6 +21,7 @@ from bench import (
     failover,
     fire_latency,
     idle_tenants,
+    kv_sweep,
     kv_throughput,
     load,
     queue_throughput,
@@ -40,6 +41,7 @@ from bench.surroundings import Bench
 SUBJECTS: dict[str, Callable[[Bench], Results]] = {
     "schedule_throughput": schedule_throughput.measure,
     "kv_throughput": kv_throughput.measure,
+    "kv_sweep": kv_sweep.measure,
     "queue_throughput": queue_throughput.measure,
     "transactions": transactions.measure,
     "fire_latency": fire_latency.measure,

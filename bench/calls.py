@@ -99,6 +99,16 @@ def put_template(namespace: str, items: int) -> Template:
     return _template("POST", "/api/v1/kv", f'{{"operations":[{operations}]}}', items)
 
 
+def put_call(namespace: str, numbers: Sequence[int], lifetimes_s: Sequence[int]) -> bytes:
+    """One call that puts a row for each number, with its own lifetime."""
+    operations = ",".join(
+        f'{{"op":"put","ns":"{namespace}","key":"key-{number:0{NUMBER_DIGITS}d}","value":{payload(number)},'
+        f'"ttlSeconds":{lifetime_s}}}'
+        for number, lifetime_s in zip(numbers, lifetimes_s, strict=True)
+    )
+    return request("POST", "/api/v1/kv", f'{{"operations":[{operations}]}}'.encode())
+
+
 def get_template(namespace: str) -> Template:
     """Gets, one a call, of the rows that `put_template` made, in the same order; behind the last they find nothing."""
     return _template("POST", "/api/v1/kv", f'[{{"op":"get","ns":"{namespace}","key":"key-<<0>>"}}]', 1)

@@ -29,6 +29,28 @@ class FillJob(msgspec.Struct, tag="fill", frozen=True):
     seconds_max: float = 300.0
 
 
+class FillRowsJob(msgspec.Struct, tag="fill_rows", frozen=True):
+    """Leaves `count` key/value rows, whose lifetimes end evenly over a stretch; both in seconds from the start."""
+
+    namespace: str
+    count: int
+    first_end_s: float
+    last_end_s: float
+    items: int = 200
+    connections: int = 8
+    seconds_max: float = 300.0
+
+
+class PacedJob(msgspec.Struct, tag="paced", frozen=True):
+    """The template's calls at a steady rate, items numbered from `first`."""
+
+    template: Template
+    per_second: int
+    connections: int
+    seconds: float
+    first: int = 0
+
+
 class FireJob(msgspec.Struct, tag="fire", frozen=True):
     """Schedules timers that become due at a steady rate, and waits for their messages with parked pops."""
 
@@ -72,7 +94,9 @@ class StepJob(msgspec.Struct, tag="step", frozen=True):
     seconds: float
 
 
-Job = SendJob | FillJob | FireJob | PushLatencyJob | ConsumeJob | EndToEndJob | StepJob
+Job = (
+    SendJob | FillJob | FillRowsJob | PacedJob | FireJob | PushLatencyJob | ConsumeJob | EndToEndJob | StepJob
+)
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ GOALS = {
     "kv put one": Goal("key/value put, one a call", "of the echo", 0.20, most=False),
     "kv get one": Goal("key/value get, one a call", "of the echo", 0.28, most=False),
     "kv put many": Goal("key/value put, 100 a call", "rows an echo request", 1.0, most=False),
+    "kv sweep": Goal("a put's p99 while 1,000,000 rows end within a minute, to that before", "times", 1.2),
     "end to end": Goal("push, pop and ack in batches of 100", "messages an echo request", 0.7, most=False, aim=1.4),
     "transaction one": Goal(
         "ack + push + put + schedule in a transaction", "of the echo", 0.08, most=False),

@@ -61,6 +61,7 @@ class Pacer:
         self._start_ns = start_ns
         self._idle: list[Connection] = []
         self.due_ns = array(type_of_moments)  # by number of the call
+        self.took_ns = array(type_of_moments)  # of the accepted ones, in the order of their answers
         self.accepted = 0
         loop.on_time(self.wake)
 
@@ -69,7 +70,9 @@ class Pacer:
         return None
 
     def answered(self, connection: Connection, answer: Answer, now_ns: int) -> bytes | None:
-        self.accepted += answer.status in ACCEPTED
+        if answer.status in ACCEPTED:
+            self.accepted += 1
+            self.took_ns.append(now_ns - connection.sent_ns)
         self._idle.append(connection)
         return None
 

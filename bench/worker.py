@@ -11,7 +11,19 @@ from itertools import islice
 import msgspec
 
 from bench import calls, fires
-from bench.jobs import ConsumeJob, EndToEndJob, FillJob, FireJob, Job, Outcome, PushLatencyJob, SendJob, StepJob
+from bench.jobs import (
+    ConsumeJob,
+    EndToEndJob,
+    FillJob,
+    FillRowsJob,
+    FireJob,
+    Job,
+    Outcome,
+    PacedJob,
+    PushLatencyJob,
+    SendJob,
+    StepJob,
+)
 from bench.loop import Loop
 from bench.roles import Consumer, Lanes, Pacer, Sender, Steps, type_of_moments
 from bench.stats import spread
@@ -87,6 +99,41 @@ def fill(loop: Loop, job: FillJob) -> Outcome:
     latency_ms = spread(ns / 1e6 for ns in sender.took_ns)
     return Outcome(
         loop.calls, accepted, seconds, load_cpu_s, loop.refused, loop.example, latency_ms, missing=job.count - accepted
+    )
+
+
+def fill_rows(loop: Loop, job: FillRowsJob) -> Outcome:
+    stretch_s = job.last_end_s - job.first_end_s
+    watch = Stopwatch()
+
+    def one_call(first: int) -> bytes:
+        numbers = range(first, min(first + job.items, job.count))
+        left_s = job.first_end_s - watch.seconds
+        return calls.put_call(
+            job.namespace, numbers, [max(round(left_s + stretch_s * number / job.count), 1) for number in numbers])
+
+    sender = Sender(one_call(first) for first in range(0, job.count, job.items))
+    loop.add(sender, job.connections)
+    loop.run(after_s(job.seconds_max), lambda: sender.is_done)
+    seconds, load_cpu_s = watch.seconds, watch.load_cpu_s
+    accepted = min(sender.accepted * job.items, job.count)
+    latency_ms = spread(ns / 1e6 for ns in sender.took_ns)
+    return Outcome(
+        loop.calls, accepted, seconds, load_cpu_s, loop.refused, loop.example, latency_ms, missing=job.count - accepted
+    )
+
+
+def paced(loop: Loop, job: PacedJob) -> Outcome:
+    count = int(job.per_second * job.seconds)
+    pacer = Pacer(
+        loop, job.template.requests(job.first), per_second=job.per_second, count=count, start_ns=after_s(0.2))
+    loop.add(pacer, job.connections)
+    watch = Stopwatch()
+    loop.run(after_s(job.seconds + 5.2), lambda: pacer.accepted == count)
+    latency_ms = spread(ns / 1e6 for ns in pacer.took_ns)
+    return Outcome(
+        loop.calls, pacer.accepted, watch.seconds, watch.load_cpu_s, loop.refused, loop.example, latency_ms,
+        missing=count - pacer.accepted,
     )
 
 
@@ -181,6 +228,10 @@ def do(port: int, job: Job) -> Outcome:
                 return send(loop, job)
             case FillJob():
                 return fill(loop, job)
+            case FillRowsJob():
+                return fill_rows(loop, job)
+            case PacedJob():
+                return paced(loop, job)
             case PushLatencyJob():
                 return push_latency(loop, job)
             case ConsumeJob():

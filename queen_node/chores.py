@@ -12,8 +12,6 @@ from typing import NamedTuple
 from queen_node.state import kv, push, timers
 from queen_node.state.store import Store
 
-SWEEP_PAUSE_US = 20_000  # between two steps of a backlog: one of 512 rows takes 5 ms, in which nobody else is served
-
 
 class Chores(NamedTuple):
     """Which of them an entry holds."""
@@ -34,10 +32,11 @@ class ChoreList:
     """When which is due.
 
     firing: whether timers fire at all. sweep_every_us: what ends up to a whole multiple of it is swept together.
+    sweep_pause_us: between two sweeps of a backlog, in which others are served.
     """
 
-    def __init__(self, *, firing: bool, sweep_every_us: int) -> None:
-        self._firing, self._sweep_every_us = firing, sweep_every_us
+    def __init__(self, *, firing: bool, sweep_every_us: int, sweep_pause_us: int) -> None:
+        self._firing, self._sweep_every_us, self._sweep_pause_us = firing, sweep_every_us, sweep_pause_us
         self._flights: deque[_Flight] = deque()
         self._fire_wanted = False
         # Read from the state after each entry: hints that spare a look; the commands look for themselves.
@@ -60,6 +59,12 @@ class ChoreList:
         pending = [at_us for at_us in (fire_at_us, self._forget_at_us, self._sweep_at_us) if at_us is not None]
         return min(pending, default=None)
 
+    def next_sweep_us(self, now_us: int) -> int | None:
+        """When a backlog that is being swept goes on, on the group clock: sooner than the wheel would tell. None: no
+        such moment lies ahead."""
+        goes_on = self._sweep_at_us == self._sweep_from_us and self._sweep_from_us > now_us
+        return self._sweep_from_us if goes_on else None
+
     def want_fire(self) -> None:
         """The wheel says that a deadline may have passed, or an entry that fires did not get into the log."""
         self._fire_wanted = True
@@ -79,7 +84,7 @@ class ChoreList:
         """An entry with these is in the log."""
         self._flights.append(_Flight(index, chores))
         if chores.sweeps:
-            self._sweep_from_us = now_us + SWEEP_PAUSE_US
+            self._sweep_from_us = now_us + self._sweep_pause_us
 
     def forget_flights(self) -> None:
         """Another leader's entries may stand where ours would have: a fire among those would hold back all fires."""

@@ -37,8 +37,8 @@ HAND_BACK_TRIED_S = 60.0  # by then the lease has mostly run out by itself
 class GroupSettings:
     """What a group needs to know of the node's settings.
 
-    fire, forget_ids, sweep_kv: the commands that it proposes by itself, the last in as many as keep each of them short
-    (M-50); sweep_every_us: see `ChoreList`. hold_ticks: of a majority's silence, after which nothing is proposed until
+    fire, forget_ids, sweep_kv: the commands that it proposes by itself, each of them short (M-50); sweep_every_us,
+    sweep_pause_us: see `ChoreList`. hold_ticks: of a majority's silence, after which nothing is proposed until
     it answers again (CL-52).
     """
 
@@ -47,8 +47,9 @@ class GroupSettings:
     firing: bool
     fire: bytes
     forget_ids: bytes
-    sweep_kv: Sequence[bytes]
+    sweep_kv: bytes
     sweep_every_us: int
+    sweep_pause_us: int
     hold_ticks: int = 15
 
 
@@ -65,7 +66,8 @@ class Group:
         self.tallies: list[Tally] = []  # for the actor to count; taken by it
         self.unavailable: str | None = None  # why nothing is taken any more: "retry" after a stop or a poisoned entry
         self._lanes: tuple[deque[Waiting], ...] = (deque(), deque())
-        self._chores = ChoreList(firing=settings.firing, sweep_every_us=settings.sweep_every_us)
+        self._chores = ChoreList(
+            firing=settings.firing, sweep_every_us=settings.sweep_every_us, sweep_pause_us=settings.sweep_pause_us)
         self._routed = (0, 0)  # term and leader to whom the calls were given
         self._leaderless_since_s: float | None = 0.0
         self.now_s = 0.0  # of the monotonic clock; the driver sets it before events, and again with `tell_the_time`
@@ -326,10 +328,10 @@ class Group:
     def next_alarm(self, now_s: float, now_us: int) -> float | None:
         """When `tell_the_time` has something to do, in seconds of the monotonic clock; None: not before an event."""
         alarm = self.pops.next_deadline_s()
-        chance_us = self.pops.next_chance_us()
-        if chance_us is not None:
-            chance_s = now_s + max(0, chance_us - now_us) / 1_000_000
-            alarm = chance_s if alarm is None else min(alarm, chance_s)
+        for moment_us in (self.pops.next_chance_us(), self._chores.next_sweep_us(now_us)):
+            if moment_us is not None:
+                moment_s = now_s + max(0, moment_us - now_us) / 1_000_000
+                alarm = moment_s if alarm is None else min(alarm, moment_s)
         return alarm
 
     # --- proposing
@@ -357,8 +359,7 @@ class Group:
         if chores.forgets:
             draft.add(self.settings.forget_ids)
         if chores.sweeps:
-            for command in self.settings.sweep_kv:
-                draft.add(command)
+            draft.add(self.settings.sweep_kv)
         for lane in self._lanes:
             self._fill(draft, lane)
         if draft.places and len(self.pops):

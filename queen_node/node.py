@@ -78,12 +78,14 @@ SUCCESSOR_HEARD_MS = 1000  # it answered within (CL-54)
 HAND_OVER_S, HAND_OVER_STEP_S = 3.0, 0.1
 LEADER_HOLDS_MS = 1500  # of a majority's silence: then a leader proposes nothing (CL-52)
 PORT_PATIENCE_S = 5.0  # a door of a node that was killed holds the port until it has noticed
-SWEPT_A_COMMAND = 32  # rows: about a millisecond, after which apply lets the loop have a turn (M-50)
+SWEPT_AT_ONCE = 128  # rows: about a millisecond, after which others are served (M-50)
+SWEEP_STEP_US = 20_000  # in which QUEEN_RAFT_KV_SWEEP_LIMIT rows of a backlog are swept, so many at once
 IDLE_TICK_MS = 50  # of a wheel that only serves the forgetting of ids, when timers are switched off
 
 
 def group_settings(settings: config.Settings) -> GroupSettings:
     """What the group proposes by itself, and its bounds."""
+    swept = min(SWEPT_AT_ONCE, settings.kv_sweep_limit)
     return GroupSettings(
         batch_max_commands=settings.batch_max_commands,
         batch_max_bytes=settings.batch_max_bytes,
@@ -93,10 +95,9 @@ def group_settings(settings: config.Settings) -> GroupSettings:
             at_most=settings.timer_fire_batch, max_bytes=settings.timer_fire_max_bytes,
             rules=rules_of_fire(settings)),
         forget_ids=commands.forget_ids(at_most=1000, keep_at_least_s=settings.txn_window_min_s),
-        sweep_kv=[
-            commands.sweep_kv(at_most=min(SWEPT_A_COMMAND, settings.kv_sweep_limit - begun))
-            for begun in range(0, settings.kv_sweep_limit, SWEPT_A_COMMAND)],
+        sweep_kv=commands.sweep_kv(at_most=swept),
         sweep_every_us=settings.kv_sweep_ms * 1000,
+        sweep_pause_us=SWEEP_STEP_US * swept // settings.kv_sweep_limit,
     )
 
 

@@ -92,7 +92,8 @@ class RemembersFiresByFlag(Group):
 
     def __init__(self, raft: RaftGroup, machine: Machine, settings: GroupSettings) -> None:
         super().__init__(raft, machine, settings)
-        self._chores = _FiresByFlag(firing=settings.firing, sweep_every_us=settings.sweep_every_us)
+        self._chores = _FiresByFlag(
+            firing=settings.firing, sweep_every_us=settings.sweep_every_us, sweep_pause_us=settings.sweep_pause_us)
         self.look_at_deadlines()
 
 

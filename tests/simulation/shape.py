@@ -72,7 +72,7 @@ def draw_shape(dice: Random, more_dice: Random, *, length_s: float | None = None
         fire=commands.fire(
             at_most=dice.choice((5, 256)), max_bytes=dice.choice((60, 4 << 20)), rules=commands.RulesOfFire()),
         forget_ids=commands.forget_ids(at_most=10, keep_at_least_s=KEEP_IDS_S),
-        sweep_kv=[commands.sweep_kv(at_most=4)] * 2, sweep_every_us=SECOND,
+        sweep_kv=commands.sweep_kv(at_most=8), sweep_every_us=SECOND, sweep_pause_us=20_000,
     )
     centre_ppm = dice.randint(-CLOCK_CENTRE_PPM, CLOCK_CENTRE_PPM)
     # Four disks, from fast to slow. A fire step is a commit: on slower ones the smallest would not keep up (G-M4).

@@ -41,7 +41,7 @@ def fire_of(at_most: int) -> bytes:
 SETTINGS = GroupSettings(
     batch_max_commands=8, batch_max_bytes=4096, firing=True, fire=fire_of(256),
     forget_ids=commands.forget_ids(at_most=10, keep_at_least_s=900),
-    sweep_kv=[commands.sweep_kv(at_most=2), commands.sweep_kv(at_most=1)], sweep_every_us=SECOND_US)
+    sweep_kv=commands.sweep_kv(at_most=3), sweep_every_us=SECOND_US, sweep_pause_us=5000)
 
 
 class HandClock:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from queen_node import commands
 from queen_node.broker import Lane
-from queen_node.chores import SWEEP_PAUSE_US
 from queen_node.commands import KvOp
 from tests.unit.group.driver import SECOND_US, SETTINGS, Driver, delivered, fire_of, messages, outcome
 
@@ -304,11 +303,15 @@ def test_what_ended_is_swept_in_steps_by_whoever_leads() -> None:
     assert driver.group.raft.unwritten_count == 1
     driver.disk_works = True
     driver.write_out()
-    assert driver.entries == [2, 2], "two commands a step, three rows"
-    left_at_us = driver.group.deadline_us
-    assert left_at_us == driver.group.raft.clock.now_us() + SWEEP_PAUSE_US
-    driver.pass_time(SWEEP_PAUSE_US / SECOND_US - 0.000001)
+    counters = driver.group.machine.store.counters()
+    assert driver.entries == [1, 1] and counters.kv_rows == 1, "three rows a step"
+    now_us, pause_us = driver.group.raft.clock.now_us(), SETTINGS.sweep_pause_us
+    assert driver.group.deadline_us == now_us + pause_us
+    alarm_s = driver.group.next_alarm(driver.now_s, now_us)
+    assert alarm_s is not None and abs(alarm_s - driver.now_s - pause_us / SECOND_US) < 1e-6, "the wheel comes too late"
+    driver.pass_time(pause_us / SECOND_US - 0.000001)
     assert driver.group.machine.store.counters().kv_rows == 1
     driver.pass_time(0.000001)
-    assert driver.entries == [2, 2, 2]
+    assert driver.entries == [1, 1, 1]
     assert driver.group.machine.store.counters().kv_rows == 0 and driver.group.deadline_us is None
+    assert driver.group.next_alarm(driver.now_s, driver.group.raft.clock.now_us()) is None

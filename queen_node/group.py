@@ -177,6 +177,7 @@ class Group:
 
     def tick(self, live: Collection[int], now_us: int, periods: int = 1) -> None:
         """Raft's unit of time has passed. live, periods: as of `RaftGroup.tick`."""
+        self.guests.tick()
         self.raft.core.is_wanted = bool(live) and self.is_wanted(now_us)
         self.raft.tick(live, periods)
 
@@ -268,6 +269,8 @@ class Group:
     def _take_guest(self, node: int, call: Forward | ForwardPop, now_us: int) -> None:
         if not self._leads or self.unavailable is not None:
             self._tell(node, NotTaken(call.request_id))
+        elif self.guests.is_late(call):
+            return
         elif isinstance(call, ForwardPop):
             if call.request_id not in self.guests.pops:
                 pop = self.guests.pops[call.request_id] = pop_of(node, call, self.now_s, self._tell)

@@ -7,12 +7,15 @@ A write is not answered here: the node that took it applies it too (M-42).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from queen_node.broker import Unavailable
 from queen_node.parked_pops import WaitingPop
 from queen_node.peer_calls import Forward, ForwardPop, Nothing, NotTaken, PeerCall
 
 Tell = Callable[[int, PeerCall], None]  # (node, what)
+SEEN_TICKS: Final = 20  # 2 s; what a network brings late or twice comes before, or its client has given up
+SEEN_MAX: Final = 50_000  # ids, twice: some 10 MB when all forwarded calls of a node are one group's
 
 
 class Guest:
@@ -57,12 +60,36 @@ def pop_of(node: int, call: ForwardPop, now_s: float, tell: Tell) -> WaitingPop:
 class Guests:
     """What a leader knows of other nodes' calls. reads: by the number of the read here, (node, its number there)."""
 
-    __slots__ = ("pops", "reads", "writes")
+    __slots__ = ("_seen", "_seen_before", "_ticks", "pops", "reads", "writes")
 
     def __init__(self) -> None:
         self.writes: dict[bytes, Guest] = {}
         self.pops: dict[bytes, WaitingPop] = {}
         self.reads: dict[int, tuple[int, int]] = {}
+        self._seen: set[bytes] = set()
+        self._seen_before: set[bytes] = set()
+        self._ticks = 0
+
+    def is_late(self, call: Forward | ForwardPop) -> bool:
+        """Whether this is the first sending of a call that is known already: the network brought it twice, or behind
+        its own repeat. Only what says that it is a repeat is stepped over where it applies (CL-27); this one would be
+        carried out again, which moved a timer that was pending or had fired.
+        """
+        request_id = call.request_id
+        is_known = request_id in self._seen or request_id in self._seen_before
+        self._seen.add(request_id)
+        if len(self._seen) > SEEN_MAX:
+            self._forget_seen()
+        return is_known and not call.repeat
+
+    def tick(self) -> None:
+        """Raft's unit of time has passed."""
+        self._ticks += 1
+        if self._ticks % SEEN_TICKS == 0:
+            self._forget_seen()
+
+    def _forget_seen(self) -> None:
+        self._seen_before, self._seen = self._seen, set()
 
     def clear(self) -> None:
         """This node leads no longer: whoever took the calls sends them elsewhere."""

@@ -7,7 +7,8 @@ import msgspec
 from queen_node.answers.push import push_results
 from queen_node.answers.timers import render_timers
 from queen_node.calls import PendingRead
-from queen_node.peer_calls import Nothing
+from queen_node.guests import SEEN_MAX, SEEN_TICKS, Guests
+from queen_node.peer_calls import Forward, ForwardPop, Nothing
 from queen_node.slots import Slot
 from tests.unit.group.driver import delivered, outcome
 from tests.unit.group.three import Three
@@ -142,6 +143,43 @@ def test_a_call_that_comes_twice_stands_in_the_log_once() -> None:
         member.disk_works = True
     three.pass_time(0.9)
     assert offsets(push) == [0] and sum(leader.entries) == 1
+
+
+def test_a_first_sending_that_comes_again_when_its_call_was_applied_is_dropped() -> None:
+    """CL-27: it does not say that it is a repeat, so applying it would not step over it. Simulation, seed 141: a timer
+    was moved by it after its client had been told when it fires."""
+    three = Three()
+    leader = three.elect(1)
+    three.configure(1, b"q", dedup_window_seconds=0)
+    three.pass_time(0.2)
+    push, pop = three.push(2, b"q", b"once"), three.pop(3, b"other")
+    doubled = [(node, call) for node in (2, 3) for _, call in three.members[node].group.outgoing]
+    three.settle()
+    assert offsets(push) == [0] and delivered(three.popped(3, b"q")) == ["once"]
+    three.members[3].group.withdraw(pop)
+    three.settle()
+
+    assert [type(call) for _, call in doubled] == [Forward, ForwardPop]
+    for node, call in doubled:
+        leader.group.hear(node, call, leader.group.raft.clock.now_us())
+    assert not leader.group.guests.writes and not leader.group.guests.pops
+    assert offsets(three.pushed(2, b"q", b"next")) == [1]
+
+
+def test_what_came_is_known_for_a_while_and_then_forgotten() -> None:
+    guests, call = Guests(), Forward(b"i" * 16, 0, False, (), b"")
+    assert not guests.is_late(call) and guests.is_late(call)
+    assert not guests.is_late(msgspec.structs.replace(call, repeat=True))
+    for _ in range(2 * SEEN_TICKS):
+        guests.tick()
+    assert not guests.is_late(call)
+
+
+def test_what_came_is_bounded_however_much_comes() -> None:
+    guests = Guests()
+    for number in range(2 * SEEN_MAX + 3):
+        guests.is_late(Forward(number.to_bytes(16, "big"), 0, False, (), b""))
+    assert not guests.is_late(Forward(bytes(16), 0, False, (), b""))
 
 
 def test_a_leader_that_lost_its_place_keeps_nobody_waiting() -> None:

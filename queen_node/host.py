@@ -1,51 +1,35 @@
-"""The actor of all groups of this node: runs each in a task of its own, and those that come later; ticks those that are
-awake.
+"""The actor of all groups of this node: runs each in a task of its own, and those that come later.
 
-What goes to which group, and when one begins, is decided in `groups`; who sleeps, in `sleeper` and `sleepers`.
+What goes to which group, and when one begins, is decided in `groups`; who is awake, in `sleeping_groups`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import trio
 
 from queen_node.antechamber import Antechamber
-from queen_node.events import DUE, Event, HeardClock, Tick
 from queen_node.group_actor import GroupActor
-from queen_node.groups import Groups
-from queen_node.peer_calls import QuietCall
-from queen_node.sleepers import Sleepers, Woken
+from queen_node.sleepers import Sleepers
+from queen_node.sleeping_groups import SleepingGroups
 from queen_node.state.rows import TenantRow
-from queen_node.tick_pace import TickPace
-from raft.peer_frames import NodeFrame
 
 LATE_CALLS_EVERY_S: Final = 0.5  # how late a call of a tenant without a group may learn that its time is over
-CLOCK_KEPT_PERIODS: Final = 3
-"""So long a node's clock is handed on after it came: less than any machine takes to boot, and begin its clock anew."""
 
 
-class Host(Groups[GroupActor]):
-    """See `Groups`. Implements `peering.Ears`, `sleeper.Bed`, `sleepers.Lives`."""
+class Host(SleepingGroups[GroupActor]):
+    """See `SleepingGroups`. Implements `peering.Ears`."""
 
     def __init__(
         self, node_id: int, open_actor: Callable[[int, TenantRow | None], GroupActor], antechamber: Antechamber,
         make_sleepers: Callable[[Host], Sleepers] | None = None, period_s: float = 0.1,
     ) -> None:
-        """make_sleepers: without it no group sleeps. With it all but group 0, which never does, begin asleep. period_s:
-        between two ticks."""
+        """make_sleepers, period_s: as of `SleepingGroups`."""
         self._nursery: trio.Nursery | None = None
         self._waits = trio.Event()  # something is there that may be given up
-        super().__init__(node_id, open_actor, antechamber, trio.current_time)
-        self._pace = TickPace[GroupActor](period_s)
-        self._pace.awake.update(self.groups)
-        self._clocks: dict[int, tuple[HeardClock, int]] = {}  # of each node, and in which period it came
-        self._period = 0
-        self.sleepers = make_sleepers(self) if make_sleepers is not None else None
-        for actor in [] if self.sleepers is None else self.groups.values():
-            if actor is not self.cell:
-                actor.sleeper.begin(self)
+        super().__init__(node_id, open_actor, antechamber, trio.current_time, make_sleepers, period_s)
 
     async def run(self) -> None:
         """Run the groups, those that come later too, until cancelled."""
@@ -56,9 +40,7 @@ class Host(Groups[GroupActor]):
 
     def begun(self, actor: GroupActor) -> None:
         """See `Groups`."""
-        self._pace.awake[actor.group.raft.life] = actor
-        if self.sleepers is not None:
-            actor.sleeper.bed = self
+        super().begun(actor)
         if self._nursery is not None:
             self._nursery.start_soon(actor.run)
 
@@ -72,90 +54,3 @@ class Host(Groups[GroupActor]):
             await trio.sleep(LATE_CALLS_EVERY_S)
             if not self.give_up_late():
                 self._waits = trio.Event()
-
-    # --- who is awake, and who sleeps
-
-    def awake(self) -> Collection[GroupActor]:
-        """See `Groups`."""
-        return self._pace.awake.values()
-
-    def asleep(self) -> Iterable[GroupActor]:
-        """See `Groups`."""
-        return (actor for life, actor in self.groups.items() if life not in self._pace.awake)
-
-    def tick(self, late_s: float) -> None:
-        """Raft's unit of time has passed; the loop has come to it so late. The cell's group is ticked whatever is."""
-        self._period += 1
-        if self.sleepers is not None:
-            self.sleepers.tick()
-        periods, actors = self._pace.next(late_s)
-        tick = Tick(periods)
-        for actor in actors if self.cell in actors else (self.cell, *actors):
-            clock = self._clock_of(actor.group.raft.core.leader)
-            if clock is not None:
-                actor.inbox.put(clock)
-            actor.inbox.put(tick)
-
-    def _clock_of(self, leader: int) -> HeardClock | None:
-        clock, period = self._clocks.get(leader, (None, 0))
-        return clock if self._period - period < CLOCK_KEPT_PERIODS else None
-
-    def hear_frame(self, node: int, frame: NodeFrame) -> None:
-        """How another node is: its clock, for the awake groups that it leads, and what it leads asleep."""
-        if self.sleepers is not None:
-            self.sleepers.hear_frame(
-                node, frame.process_number, frame.boottime_us, (frame.quiet_count, frame.quiet_hash))
-        self._clocks[node] = HeardClock(node, frame.boottime_us), self._period
-
-    def hear_quiet(self, node: int, call: QuietCall) -> None:
-        """What a node says of groups that sleep."""
-        if self.sleepers is not None:
-            self.sleepers.hear(node, call)
-
-    def quiet_summary(self, node: int) -> tuple[int, int]:
-        """See `Sleepers.summary_for`."""
-        return self.sleepers.summary_for(node) if self.sleepers is not None else (0, 0)
-
-    @property
-    def quiet_count(self) -> int:
-        """Groups that sleep."""
-        return len(self.sleepers) if self.sleepers is not None else 0
-
-    @property
-    def live(self) -> Collection[int]:
-        """See `Bed`."""
-        return self.sleepers.live if self.sleepers is not None else ()
-
-    def fell_asleep(self, life: int, term: int, leader: int, agreed: frozenset[int]) -> None:
-        """See `Bed`."""
-        if self.sleepers is not None:
-            self._pace.awake.pop(life, None)
-            self.sleepers.fell_asleep(life, term, leader, agreed)
-
-    def wake(self, life: int) -> Woken:
-        """See `Bed`."""
-        self._pace.awake[life] = self.groups[life]
-        return self.sleepers.wake(life) if self.sleepers is not None else Woken(0, None)
-
-    def deadline_us(self, life: int) -> int | None:
-        """See `Lives`."""
-        return self.groups[life].group.deadline_us
-
-    def voters(self, life: int) -> Collection[int]:
-        """See `Lives`."""
-        return self.groups[life].group.raft.core.configuration.voters
-
-    def tell(self, life: int, event: Event) -> None:
-        """What concerns one group."""
-        self.groups[life].inbox.put(event)
-
-    def due(self, life: int) -> None:
-        """The wheel: a deadline of this group may have passed."""
-        if self.sleepers is None or self.sleepers.takes_due(life):
-            self.groups[life].inbox.put(DUE)
-
-    def refuse_everything(self) -> None:
-        """See `Groups`."""
-        if self.sleepers is not None:
-            self.sleepers.stop()
-        super().refuse_everything()

@@ -1,0 +1,150 @@
+"""All groups of this node, of which those that are idle sleep: who is awake, what goes to whom of them (M-30 to M-32).
+
+Who falls asleep and wakes is decided in `sleeper`, for one group, and in `sleepers`, for all. Plain code, nothing
+awaits: `host` carries it out, and a simulation drives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, Protocol, Self, TypeVar
+
+from queen_node.antechamber import Antechamber
+from queen_node.events import DUE, Event, HeardClock, Tick
+from queen_node.groups import Actor, Groups
+from queen_node.peer_calls import QuietCall
+from queen_node.sleeper import Sleeper
+from queen_node.sleepers import Sleepers, Woken
+from queen_node.state.rows import TenantRow
+from queen_node.tick_pace import TickPace
+from raft.peer_frames import NodeFrame
+
+
+CLOCK_KEPT_PERIODS: Final = 3
+"""So long a node's clock is handed on after it came: less than any machine takes to boot, and begin its clock anew."""
+
+
+class SleepyActor(Actor, Protocol):
+    """What drives one group, and lets it sleep."""
+
+    @property
+    def sleeper(self) -> Sleeper: ...
+
+
+S = TypeVar("S", bound=SleepyActor)
+
+
+class SleepingGroups(Groups[S]):
+    """See `Groups`. Implements `sleeper.Bed`, `sleepers.Lives`."""
+
+    def __init__(
+        self, node_id: int, open_actor: Callable[[int, TenantRow | None], S], antechamber: Antechamber,
+        now_s: Callable[[], float], make_sleepers: Callable[[Self], Sleepers] | None, period_s: float,
+    ) -> None:
+        """make_sleepers: without it no group sleeps. With it all but group 0, which never does, begin asleep. period_s:
+        between two ticks.
+        """
+        super().__init__(node_id, open_actor, antechamber, now_s)
+        self._pace = TickPace[S](period_s)
+        self._pace.awake.update(self.groups)
+        self._clocks: dict[int, tuple[HeardClock, int]] = {}  # of each node, and in which period it came
+        self._period = 0
+        self.sleepers = make_sleepers(self) if make_sleepers is not None else None
+        for actor in [] if self.sleepers is None else self.groups.values():
+            if actor is not self.cell:
+                actor.sleeper.begin(self)
+
+    def begun(self, actor: S) -> None:
+        """See `Groups`."""
+        self._pace.awake[actor.group.raft.life] = actor
+        if self.sleepers is not None:
+            actor.sleeper.bed = self
+
+    # --- who is awake, and who sleeps
+
+    def awake(self) -> Collection[S]:
+        """See `Groups`."""
+        return self._pace.awake.values()
+
+    def asleep(self) -> Iterable[S]:
+        """See `Groups`."""
+        return (actor for life, actor in self.groups.items() if life not in self._pace.awake)
+
+    @property
+    def quiet_count(self) -> int:
+        """Groups that sleep."""
+        return len(self.sleepers) if self.sleepers is not None else 0
+
+    @property
+    def live(self) -> Collection[int]:
+        """See `Bed`."""
+        return self.sleepers.live if self.sleepers is not None else ()
+
+    def fell_asleep(self, life: int, term: int, leader: int, agreed: frozenset[int]) -> None:
+        """See `Bed`."""
+        if self.sleepers is not None:
+            self._pace.awake.pop(life, None)
+            self.sleepers.fell_asleep(life, term, leader, agreed)
+
+    def wake(self, life: int) -> Woken:
+        """See `Bed`."""
+        self._pace.awake[life] = self.groups[life]
+        return self.sleepers.wake(life) if self.sleepers is not None else Woken(0, None)
+
+    def deadline_us(self, life: int) -> int | None:
+        """See `Lives`."""
+        return self.groups[life].group.deadline_us
+
+    def voters(self, life: int) -> Collection[int]:
+        """See `Lives`."""
+        return self.groups[life].group.raft.core.configuration.voters
+
+    # --- what comes
+
+    def tick(self, late_s: float) -> None:
+        """Raft's unit of time has passed; the loop has come to it so late. The cell's group is ticked whatever is."""
+        self._period += 1
+        if self.sleepers is not None:
+            self.sleepers.tick()
+        periods, actors = self._pace.next(late_s)
+        tick = Tick(periods)
+        for actor in actors if self.cell in actors else (self.cell, *actors):
+            clock = self._clock_of(actor.group.raft.core.leader)
+            if clock is not None:
+                actor.inbox.put(clock)
+            actor.inbox.put(tick)
+
+    def _clock_of(self, leader: int) -> HeardClock | None:
+        clock, period = self._clocks.get(leader, (None, 0))
+        return clock if self._period - period < CLOCK_KEPT_PERIODS else None
+
+    def hear_frame(self, node: int, frame: NodeFrame) -> None:
+        """How another node is: its clock, for the awake groups that it leads, and what it leads asleep."""
+        if self.sleepers is not None:
+            self.sleepers.hear_frame(
+                node, frame.process_number, frame.boottime_us, (frame.quiet_count, frame.quiet_hash))
+        self._clocks[node] = HeardClock(node, frame.boottime_us), self._period
+
+    def hear_quiet(self, node: int, call: QuietCall) -> None:
+        """What a node says of groups that sleep."""
+        if self.sleepers is not None:
+            self.sleepers.hear(node, call)
+
+    def quiet_summary(self, node: int) -> tuple[int, int]:
+        """See `Sleepers.summary_for`."""
+        return self.sleepers.summary_for(node) if self.sleepers is not None else (0, 0)
+
+    def tell(self, life: int, event: Event) -> None:
+        """What concerns one group."""
+        self.groups[life].inbox.put(event)
+
+    def due(self, life: int) -> None:
+        """The wheel: a deadline of this group may have passed."""
+        if self.sleepers is None or self.sleepers.takes_due(life):
+            self.groups[life].inbox.put(DUE)
+
+    def refuse_everything(self) -> None:
+        """See `Groups`."""
+        if self.sleepers is not None:
+            self.sleepers.stop()
+        super().refuse_everything()

@@ -115,9 +115,11 @@ class Sleepers:
     def __init__(
         self, node_id: int, lives: Lives, *, election_ticks: int, tick_s: float, boottime_us: Callable[[], int],
         tell: Callable[[int, QuietCall], None], put: Callable[[int, Wake | AskAlso], None],
+        pairs_a_word: int = PAIRS_A_WORD,
     ) -> None:
         self._node_id, self._lives, self._election_ticks = node_id, lives, election_ticks
         self._boottime_us, self._tell, self._put = boottime_us, tell, put
+        self._pairs_a_word = pairs_a_word
         self._wakes_a_tick = WAKES_PER_S * tick_s
         self._processes: dict[int, _Process] = {}
         self._leaders: dict[int, int] = {}  # of every group that sleeps; 0: none
@@ -220,7 +222,8 @@ class Sleepers:
         process.mismatches += 1
         if process.mismatches >= MISMATCHES_MAX:
             process.mismatches = MISMATCHES_MAX - COMPARED_EVERY_FRAMES
-            for word in _held({life: term for life, term in process.under.terms.items() if self._sleeps_long(life)}):
+            held = {life: term for life, term in process.under.terms.items() if self._sleeps_long(life)}
+            for word in _held(held, self._pairs_a_word):
                 self._tell(node, word)
 
     def hear(self, node: int, call: QuietCall) -> None:
@@ -356,10 +359,10 @@ class Sleepers:
         return process
 
 
-def _held(terms: Mapping[int, int]) -> list[QuietHeld]:
+def _held(terms: Mapping[int, int], at_most: int) -> list[QuietHeld]:
     """All of them, in words that cover every life there may be."""
     rows = sorted(terms.items())
-    parts = [rows[at : at + PAIRS_A_WORD] for at in range(0, len(rows), PAIRS_A_WORD)] or [[]]
+    parts = [rows[at : at + at_most] for at in range(0, len(rows), at_most)] or [[]]
     firsts = [0, *(part[0][0] for part in parts[1:])]
     lasts = [*(first - 1 for first in firsts[1:]), NUMBER_MAX]
     return [QuietHeld(first, last, tuple(part)) for first, last, part in zip(firsts, lasts, parts, strict=True)]

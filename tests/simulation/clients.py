@@ -125,11 +125,14 @@ def _read(start_us: int, end_us: int, result: Result, slot: CallSlot | None) -> 
 
 
 class Ground:
-    """What the clients of one tenant share. is_open: its queues were configured, so its clients may begin."""
+    """What the clients of one tenant share. is_open: its queues were configured, so its clients may begin.
+    silent_until_us: before that they begin no new calls.
+    """
 
     def __init__(self, world: World, shape: Shape, tenant: bytes) -> None:
         self.world, self.shape, self.tenant = world, shape, tenant
         self.is_open = False
+        self.silent_until_us = 0
         self.history = History(drift_ppm=DRIFT_PPM_MAX)
         self.stopping = False
         self.versions = self.keys = 0
@@ -144,7 +147,7 @@ class Client:
         self.ground, self.number, self._dice = ground, number, dice
         self._node_id = dice.choice(ground.shape.node_ids)
         self._steps: Sequence[tuple[int, Callable[[], Script]]] = (
-            (6, self._schedule_new), (2, self._schedule_several), (2, self._schedule_again), (2, self._cancel),
+            (6, self._schedule_new), (2, self.schedule_several), (2, self._schedule_again), (2, self._cancel),
             (3, self._peek), (1, self._push_txn_of_timer), (6, lambda: self.consume(TIMER_QUEUE)), (3, self._push),
             (4, lambda: self.consume(WORK_QUEUE)),
         )
@@ -157,7 +160,7 @@ class Client:
         while not self.ground.is_open and not self.ground.stopping:
             yield KNOCK_US
         while not self.ground.stopping:
-            yield self._dice.randint(0, 2 * think_us)
+            yield max(self._dice.randint(0, 2 * think_us), self.ground.silent_until_us - self.ground.world.now_us)
             yield from self._dice.choices(steps, weights)[0]()
 
     # --- timers
@@ -165,18 +168,19 @@ class Client:
     def _schedule_new(self) -> Script:
         yield from self._schedule([self._new_key()])
 
-    def _schedule_several(self) -> Script:
-        """Several keys in one call: all or nothing (TM-15)."""
-        yield from self._schedule([self._new_key() for _ in range(self._dice.randint(2, 6))])
+    def schedule_several(self, within_ms: int | None = None) -> Script:
+        """Several keys in one call: all or nothing (TM-15). within_ms: the longest delay; None: the usual one."""
+        yield from self._schedule([self._new_key() for _ in range(self._dice.randint(2, 6))], within_ms)
 
     def _schedule_again(self) -> Script:
         yield from self._schedule([self._recent_key()])
 
-    def _schedule(self, keys: Sequence[str]) -> Script:
+    def _schedule(self, keys: Sequence[str], within_ms: int | None = None) -> Script:
         ground, dice = self.ground, self._dice
+        longest_ms = within_ms or ground.shape.delay_ms_max
         wanted = []
         for key in keys:
-            delay_ms = 0 if dice.random() < 0.15 else dice.randint(1, ground.shape.delay_ms_max)
+            delay_ms = 0 if dice.random() < 0.15 else dice.randint(1, longest_ms)
             txn = self._next_version(key)
             wanted.append((key, txn, delay_ms))
             ground.recent_timers.append((txn, self._timer_partition(key)))

@@ -145,7 +145,7 @@ class Cluster:
         if type(message) is Said:
             self.world.trace(b"%d " % message.life + self._encode(message.said))
         else:
-            self.world.trace(repr(message).encode())
+            self.world.trace(self._encode(message))
         process.run(process.hear, message)
 
     def call(

@@ -12,12 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 from queen_node import commands, queries
 from queen_node.applier import begin
 from queen_node.calls import PendingRead
-from queen_node.events import ALARM, TICK, Due, Event, SnapshotEnded, SnapshotFlipped, SnapshotWhole, Written
+from queen_node.events import (
+    ALARM,
+    TICK,
+    AskAlso,
+    Due,
+    Event,
+    HeardClock,
+    SnapshotEnded,
+    SnapshotFlipped,
+    SnapshotWhole,
+    Wake,
+    Written,
+)
 from queen_node.group_actor import LATE_CALLS_EVERY_S
 from queen_node.group_events import take
 from queen_node.inbox import Inbox
 from queen_node.keeper import release_log
 from queen_node.opening import CELL_LIFE, open_clock
+from queen_node.sleeper import Sleeper
 from queen_node.snapshots import carry_out
 from queen_node.state.rows import TenantRow
 from queen_node.state.tenants import Tenant, tenants
@@ -83,6 +96,7 @@ class GroupDriver:
         self.raft = self._open_group(process.recovered.groups.get(life), row)
         self.core = self.raft.core
         self.group = parts.new_group(self.raft, self.machine, process.shape.group)
+        self.sleeper = Sleeper(self.group)
         self.inbox = DriverInbox(self._wake)
         self._armed_us: int | None = -1
         self._alarm_at_us = NEVER_US
@@ -129,24 +143,38 @@ class GroupDriver:
         """Take in all that waits, and do what follows."""
         self._world.driving = self.node_id, self.life
         events = self.inbox.take_nowait()
-        if len(events) == 1 and events[0] is TICK:
-            if not self._tick_is_quiet():
-                self._turn([])
-        else:
+        if len(events) != 1 or not self._passes(events[0]):
             self._turn(events)
         self._world.driving = None
 
     def _turn(self, events: Sequence[Event]) -> None:
-        group, rules, core = self.group, self._rules, self.core
+        group = self.group
         now_s, now_us = self.process.now_s, self.raft.clock.now_us()
         group.now_s = now_s
+        slept = self.sleeper.sleeps
+        self.sleeper.stir(events)
         for event in events:
             self._take(event, now_us)
-        if group.unavailable is not None:
-            return
-        if events:
-            now_us = self.raft.clock.now_us()  # what came may have told the clock
-        group.tell_the_time(now_s, now_us)
+        self.sleeper.stand_if_called()
+        if slept:
+            self._note_waking(events)
+        goes_on = group.unavailable is None
+        if goes_on:
+            if events:
+                now_us = self.raft.clock.now_us()  # what came may have told the clock
+            group.tell_the_time(now_s, now_us)
+            now_us = self._work(now_us)
+        for node, call in group.outgoing:
+            self.process.tell(node, self.life, call)
+        group.outgoing.clear()
+        self._falls_asleep(goes_on)
+        if goes_on:
+            self._set_alarm(now_s, now_us)
+            self._arm_wheel()
+
+    def _work(self, now_us: int) -> int:
+        """Propose, write, apply and answer until nothing is left to do. Returns what the group's clock shows then."""
+        group, rules, core = self.group, self._rules, self.core
         for _ in range(TURNS_MAX):
             for read in group.take_servable_reads(now_us):
                 self._serve(read)
@@ -173,19 +201,48 @@ class GroupDriver:
                 break  # another round would find what this one left: nothing
         else:
             raise Broken("liveness", f"node {self.node_id} turns without end")
-        for node, call in group.outgoing:
-            self.process.tell(node, self.life, call)
-        group.outgoing.clear()
-        self._set_alarm(now_s, now_us)
-        self._arm_wheel()
+        return now_us
 
-    def _tick_is_quiet(self) -> bool:
-        """A tick after which there is nothing to do, as after most: a third of a run's time went into such turns. What
-        time itself brings comes by the alarm and the wheel."""
+    def _passes(self, event: Event) -> bool:
+        """Whether the event was one of those after which there is nothing to do: most ticks, and another node's clock.
+        A third of a run's time went into such turns. What time itself brings comes by the alarm and the wheel.
+        """
+        if type(event) is HeardClock:
+            self.raft.hear_boottime(event.node, event.boottime_us)
+            return True
+        if event is not TICK or self.sleeper.sleeps:
+            return False
         core = self.core
         before = core.role, core.term, core.leader
-        core.tick()
-        return before == (core.role, core.term, core.leader) and not core.has_ready()
+        self.sleeper.takes(TICK, self.raft.clock.now_us())
+        if before != (core.role, core.term, core.leader) or core.has_ready():
+            self._turn(())
+        elif self._falls_asleep(self.group.unavailable is None):
+            self._arm_wheel()
+        return True
+
+    def _falls_asleep(self, goes_on: bool) -> bool:
+        slept = self.sleeper.sleeps
+        self.sleeper.settle(goes_on)
+        falls_asleep = self.sleeper.sleeps and not slept
+        if falls_asleep:
+            self._world.reached("a group slept")
+        return falls_asleep
+
+    def _note_waking(self, events: Sequence[Event]) -> None:
+        """Of a group that slept when these came."""
+        awake, world = not self.sleeper.sleeps, self._world
+        for event in events:
+            if isinstance(event, AskAlso) and not awake:
+                world.reached("a node that came back was asked to sleep too")
+            elif isinstance(event, Due) and awake:
+                world.reached("a group woke for a due timer")
+            elif isinstance(event, Wake) and not event.stands:
+                world.reached("a group that slept on one side only was woken")
+            elif isinstance(event, Wake):
+                due_us, now_us = self.group.deadline_us, self.raft.clock.now_us()
+                woken_by = "a due timer" if due_us is not None and due_us <= now_us else "its turn"
+                world.reached(f"{woken_by} woke a group without a leader")
 
     def _take(self, event: Event, now_us: int) -> None:
         match event:
@@ -205,7 +262,8 @@ class GroupDriver:
                     if self.on_tenants is not None:
                         self.on_tenants(list(tenants(self.machine.store.committed())))
             case _:
-                take(self.group, event, now_us)
+                if not self.sleeper.takes(event, now_us):
+                    take(self.group, event, now_us)
 
     def _supply(self, peer: int, next_index: int) -> None:
         if laggards.supply(self.raft, self.process.wal, peer, next_index):
@@ -273,11 +331,11 @@ class GroupDriver:
             self.inbox.put(ALARM)
 
     def _arm_wheel(self) -> None:
-        offset_us = self.raft.clock.offset_us
-        deadline_us = self.group.deadline_us if offset_us is not None else None
+        clock = self.raft.clock
+        deadline_us = self.group.deadline_us if self.sleeper.sleeps or clock.offset_us is not None else None
         if deadline_us != self._armed_us:
             self._armed_us = deadline_us
-            self.process.arm(self.life, None if deadline_us is None or offset_us is None else deadline_us - offset_us)
+            self.process.arm(self.life, None if deadline_us is None else clock.boottime_at(deadline_us))
 
     def __str__(self) -> str:
         core = self.core

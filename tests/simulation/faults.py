@@ -74,7 +74,10 @@ class Faults:
         self._world.after(self._dice.randint(*LASTS_US), end)
 
     def _victim(self) -> int:
-        """The leader more often than its share: it has the most to lose."""
+        """The leader more often than its share: it has the most to lose; most of all when its groups sleep."""
+        watched = [process.node_id for process in self._processes() if process.leads_asleep]
+        if watched and self._dice.random() < 0.5:
+            return self._dice.choice(watched)
         leader = self._leader()
         if leader is not None and self._dice.random() < 0.4:
             return leader.node_id
@@ -151,6 +154,9 @@ class Faults:
     def _live(self, node_id: int) -> Process | None:
         return self._cluster.nodes[node_id].live
 
+    def _processes(self) -> list[Process]:
+        return [process for node in self._cluster.nodes.values() if (process := node.live) is not None]
+
     # --- network
 
     def _partition(self) -> None:
@@ -161,6 +167,8 @@ class Faults:
         way = self._dice.choice(("both ways", "both ways", "deaf", "mute"))
         self._world.fault("cut" if way == "both ways" else "one-way cut", f"nodes {some} cut off, {way}")
         self._cluster.network.cut_off(some, deaf=way != "mute", mute=way != "deaf")
+        if any(process.host.quiet_count for process in self._processes()):
+            self._world.reached("cut off while groups slept")
         self._later(self._cluster.network.cut.clear)
 
     def _bad_links(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from tests.simulation.run import Simulation
-from tests.simulation.shape import TENANTS_MAX, Shape, draw_shape
+from tests.simulation.shape import TENANTS_CALLED_MAX, Shape, draw_shape
 from tests.simulation.world import MS, SECOND, World
 
 SEED: Final = 1
@@ -24,7 +24,7 @@ THINK_US: Final = 280 * MS  # with the calls of a step this makes a little more 
 def _shape(*, clients: int) -> Shape:
     """A cluster as it usually is; the rest as a seed draws it."""
     world = World(SEED)
-    drawn = draw_shape(world.dice("shape"), world.dice("snapshots"))
+    drawn = draw_shape(world.dice("shape"), world.dice("snapshots"), world.dice("sleep"))
     raft = replace(
         drawn.raft, election_ticks=10, heartbeat_ticks=1, quorum_ticks=30, max_append_bytes=65536,
         max_inflight_bytes=1 << 20, max_apply_bytes=1 << 20, pre_vote=True, kept_bytes=1 << 20,
@@ -33,7 +33,8 @@ def _shape(*, clients: int) -> Shape:
         drawn, node_ids=(1, 2, 3), raft=raft, tick_us=100 * MS, wheel_us=50 * MS, segment_bytes=1 << 20,
         flush_every_us=2 * SECOND, fsync_us=(500, 5 * MS), wire_us=(100, 300), clients=clients, think_us=THINK_US,
         delay_ms_max=1500, lease_s_max=2, partitions=3, trouble=0.0, drift_ppm=(0, 0, 0), log_budget_bytes=1 << 20,
-        tenants_begin_us=(0,) * TENANTS_MAX, founded_in_peace=True, spare_ids=())
+        tenants_begin_us=(0,) * TENANTS_CALLED_MAX, founded_in_peace=True, spare_ids=(),
+        called_tenants=TENANTS_CALLED_MAX, naps=False)
 
 
 def measure(name: str, *, clients: int, virtual_s: int) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 
 from queen_node.ids import IdMint
 from queen_node.snapshots import Stage
+from raft.messages import NUMBER_MAX
 from tests.simulation.world import EPOCH_US, MS, SECOND, World
 from tests.support.fake_disk import FakeDisk
 from tests.support.memory_engine import MemoryEngine
@@ -58,6 +59,7 @@ class Hardware:
     def __init__(self, world: World, node_id: int, drift_ppm: int, fsync_us: tuple[int, int], *, life: int = 0) -> None:
         """life: how many disks the node has lost before."""
         self._dice = world.dice(f"hardware {node_id}" + (f" {life}" if life else ""))
+        self._number_dice = world.dice(f"process numbers {node_id} {life}")
         self.clocks = Clocks(world, self._dice, drift_ppm)
         self.disk = FakeDisk()
         self.engine = MemoryEngine()
@@ -70,6 +72,10 @@ class Hardware:
         self.is_damaged = False
         self.safe_bytes: dict[str, int] = {}
         self._world, self._fsync_us = world, fsync_us
+
+    def next_process_number(self) -> int:
+        """Of a process that begins here: no other process of the node's ever had it."""
+        return self._number_dice.randrange(NUMBER_MAX)
 
     def mint(self) -> IdMint:
         """Ids of a process on this machine."""

@@ -49,8 +49,12 @@ class LogHand:
         self._busy = True
         self._quiet_turn += 1
         steps = self.wal.begin([write.group_write for write in batch], read_clocks(self._hardware.clocks))
-        at = next(place for place, step in enumerate(steps) if isinstance(step, Sync))
-        position = next((step.path, step.position) for step in steps if isinstance(step, WriteAt))
+        at, position = 0, ("", 0)
+        while type(steps[at]) is not Sync:
+            step = steps[at]
+            if type(step) is WriteAt:
+                position = step.path, step.position
+            at += 1
         self._disk.carry_out(steps[:at])
         self._later(self._hardware.fsync_us(), self._synced, batch, steps[at:], position)
 

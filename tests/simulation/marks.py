@@ -5,6 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 MARKS: Final = frozenset({
+    "a due timer woke a group without a leader",
+    "a group slept",
+    "a group that slept on one side only was woken",
+    "a group woke for a due timer",
+    "a leader of sleeping groups died",
+    "a list of sleeping groups went in parts",
+    "a node that came back was asked to sleep too",
+    "a node took groups to sleep that did not",
+    "cut off while groups slept",
+    "its turn woke a group without a leader",
+    "lists of sleeping groups were compared",
     "a learner was promoted",
     "a learner was removed",
     "a node that lost its disk was replaced",

@@ -22,16 +22,19 @@ from queen_node.antechamber import Antechamber
 from queen_node.broker import Lane, Unavailable
 from queen_node.calls import Pending, PendingRead
 from queen_node.commands import Kind
-from queen_node.events import TICK, HandBack, Heard, Pop, Withdraw, Written
-from queen_node.groups import Groups
+from queen_node.events import HandBack, Heard, Pop, Withdraw, Written
 from queen_node.host import LATE_CALLS_EVERY_S
 from queen_node.parked_pops import WaitingPop
-from queen_node.peer_calls import PeerCall
+from queen_node.peer_calls import NotQuiet, PeerCall, QuietCall, QuietHeld
+from queen_node.sleepers import Sleepers
+from queen_node.sleeping_groups import SleepingGroups
 from queen_node.state.incarnations import Incarnations
 from queen_node.state.rows import TenantRow
 from queen_node.timer_wheel import TimerWheel
+from raft.core import Role
 from raft.group import LogWrite
 from raft.messages import Message
+from raft.peer_frames import NodeFrame
 from raft.quorum import Configuration
 from raft.wal import Wal
 from tests.simulation.desk import Desk
@@ -53,11 +56,18 @@ RENDERERS: Final = {
 }
 
 
-class NodeFrame(NamedTuple):
-    """What a node says of its clock to every other node (M-21, M-30)."""
+class SaidOfNode(NamedTuple):
+    """What a node says of itself to another, ten times a second."""
 
     sender: int
-    boottime_us: int
+    frame: NodeFrame
+
+
+class SaidOfSleep(NamedTuple):
+    """What a node says to another of groups that sleep."""
+
+    sender: int
+    call: QuietCall
 
 
 class Said(NamedTuple):
@@ -68,16 +78,18 @@ class Said(NamedTuple):
     said: Message | PeerCall
 
 
-class _Groups(Groups[GroupDriver]):
+class _Groups(SleepingGroups[GroupDriver]):
     """The groups of a process, in virtual time."""
 
     def __init__(self, process: Process, antechamber: Antechamber) -> None:
         self._process = process
         self._looks = False
-        super().__init__(process.node_id, process.open_group, antechamber, lambda: process.now_s)
+        super().__init__(
+            process.node_id, process.open_group, antechamber, lambda: process.now_s, process.make_sleepers)
 
     def begun(self, actor: GroupDriver) -> None:
         """See `Groups`."""
+        super().begun(actor)
         self._process.world.reached("a group began at a tenant's first write")
 
     def something_waits(self) -> None:
@@ -101,6 +113,7 @@ class Process:
     ) -> None:
         """Boot from what the disk holds. joined: to a cluster that others founded. Raises Damaged."""
         self.node_id, self.number, self.alive, self.stopped = node_id, number, True, False
+        self.process_number = hardware.next_process_number()
         self.world, self.shape, self.hardware, self.parts = world, shape, hardware, parts
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None  # None: not paused
         self.rules, self._send = rules, send
@@ -122,7 +135,8 @@ class Process:
             at_most_tenants=TENANTS_MAX, bound=INBOX_BOUND, mint=self.ids.request_id))
         self.desk = Desk(self)
         self.log = LogHand(world, hardware, self.wal, written=self._written, failed=self.stop, later=self.later)
-        self.later(shape.tick_us, self._tick, 0)
+        self.later(shape.tick_us, self._tick)
+        world.after(0, self._say_how_it_is)
         self.later(shape.flush_every_us, self._flush)
         self.transfers.start()
         self._drain()
@@ -135,10 +149,23 @@ class Process:
             self.transfers.log_told(life, flipped[0])
         return driver
 
+    def make_sleepers(self, groups: SleepingGroups[GroupDriver]) -> Sleepers:
+        """Who watches over the groups that sleep."""
+        shape = self.shape
+        return Sleepers(
+            self.node_id, groups, election_ticks=shape.raft.election_ticks, tick_s=shape.tick_us / SECOND,
+            boottime_us=self.hardware.clocks.boottime_us, tell=self._tell_of_sleep, put=groups.tell,
+            pairs_a_word=shape.pairs_a_word)
+
     @property
     def groups(self) -> dict[int, GroupDriver]:
         """The process's groups, by life."""
         return self.host.groups
+
+    @property
+    def leads_asleep(self) -> bool:
+        """Whether it leads groups that sleep."""
+        return any(driver.core.role is Role.LEADER for driver in self.host.asleep())
 
     @property
     def now_s(self) -> float:
@@ -185,26 +212,39 @@ class Process:
 
     def die(self) -> None:
         """End now, with every connection."""
+        if self.alive and self.leads_asleep:
+            self.world.reached("a leader of sleeping groups died")
         self.alive = False
         for slot in sorted(self.calls, key=lambda slot: slot.number):
             slot.connection_broke()
 
     # --- other nodes
 
-    def hear(self, message: Said | NodeFrame | SnapshotWord) -> None:
+    def hear(self, message: Said | SaidOfNode | SaidOfSleep | SnapshotWord) -> None:
         """A message of another node."""
         if type(message) is Said:
             self.host.hear(self.parts.life_heard(message.life), Heard(message.sender, message.said))
-        elif type(message) is NodeFrame:
+        elif type(message) is SaidOfNode:
             self.desk.heard_us[message.sender] = self.world.now_us
-            for driver in self.groups.values():
-                driver.raft.hear_boottime(*message)
+            self.host.hear_frame(*message)
+        elif type(message) is SaidOfSleep:
+            self.host.hear_quiet(*message)
         elif type(message) is SnapshotWord:
             self.transfers.hear(message)
 
     def tell(self, peer: int, life: int, said: Message | PeerCall) -> None:
         """A group's word leaves."""
         self._send(peer, Said(self.node_id, life, said))
+
+    def _tell_of_sleep(self, peer: int, call: QuietCall) -> None:
+        match call:
+            case QuietHeld(first, _, _):
+                self.world.reached("lists of sleeping groups were compared")
+                if first:
+                    self.world.reached("a list of sleeping groups went in parts")
+            case NotQuiet():
+                self.world.reached("a node took groups to sleep that did not")
+        self._send(peer, SaidOfSleep(self.node_id, call))
 
     def tell_snapshot(self, peer: int, word: SnapshotWord) -> None:
         """A word about a snapshot leaves."""
@@ -274,18 +314,23 @@ class Process:
 
     # --- time
 
-    def _tick(self, since_frame_us: int) -> None:
-        since_frame_us += self.shape.tick_us
-        if since_frame_us >= FRAME_EVERY_US:
-            since_frame_us = 0
-            frame = NodeFrame(self.node_id, self.hardware.clocks.boottime_us())
-            for peer in self.shape.all_ids:
-                if peer != self.node_id:
-                    self._send(peer, frame)
-        self.later(self.shape.tick_us, self._tick, since_frame_us)
-        self.host.tell_all(TICK)
+    def _tick(self) -> None:
+        self.later(self.shape.tick_us, self._tick)
+        self.host.tick()
         if self.shape.spare_ids:
             self.desk.step()
+
+    def _say_how_it_is(self) -> None:
+        """So does a process whose disk has failed too, and that leads nothing any more."""
+        if not self.alive:
+            return
+        if self._backlog is None:
+            boottime_us, boot_id = self.hardware.clocks.boottime_us(), self.hardware.clocks.boot_id
+            for peer in self.shape.all_ids:
+                if peer != self.node_id:
+                    self._send(peer, SaidOfNode(self.node_id, NodeFrame(
+                        boottime_us, boot_id, self.process_number, *self.host.quiet_summary(peer), 0, None)))
+        self.world.after(FRAME_EVERY_US, self._say_how_it_is)
 
     def arm(self, life: int, at_us: int | None) -> None:
         """The next deadline of a group, in µs of BOOTTIME."""

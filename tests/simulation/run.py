@@ -28,6 +28,7 @@ from tests.simulation.clients import (
 )  # fmt: skip
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import Faults
+from tests.simulation.naps import naps
 from tests.simulation.operator import Operator
 from tests.simulation.parts import Parts
 from tests.simulation.report import report
@@ -72,7 +73,7 @@ class Simulation:
         """shape: in place of one that the seed draws."""
         self.world = World(seed)
         self.shape = shape or draw_shape(
-            self.world.dice("shape"), self.world.dice("snapshots"), length_s=length_s)
+            self.world.dice("shape"), self.world.dice("snapshots"), self.world.dice("sleep"), length_s=length_s)
         self.cluster = Cluster(self.world, self.shape, parts or Parts())
         self.grounds = [
             Ground(self.world, self.shape, tenant_id(number)) for number in range(len(self.shape.tenants_begin_us))]
@@ -95,8 +96,9 @@ class Simulation:
         self._operator.stopping = True
         self._faults.stop()
         self._await("G-D6, service returns", [self._probe(opener) for opener in self._openers], HEALED_WITHIN_US)
-        for ground in self.grounds:
-            ground.history.outages.append((0, world.now_us * 1000))
+        if self.shape.trouble or self.shape.spare_ids:
+            for ground in self.grounds:
+                ground.history.outages.append((0, world.now_us * 1000))
         if not world.run_until(world.now_us + FINAL_PHASE_US, lambda: all(runner.ended for runner in runners)):
             raise Broken("liveness", "a client is still waiting for its last call")
         self._finish()
@@ -111,8 +113,10 @@ class Simulation:
             self._await("a cluster without faults serves", [scripts.pop(0)], HEALED_WITHIN_US)
         client_dice = world.dice("clients")
         for number in range(self.shape.clients):
-            ground = self.grounds[number % len(self.grounds)]
+            ground = self.grounds[number % self.shape.called_tenants]
             scripts.append(Client(ground, number, Random(client_dice.random())).run())
+        for number, opener in enumerate(self._openers if self.shape.naps else ()):
+            scripts.append(naps(opener, world.dice(f"naps {number % 2}")))  # some at one time, so many sleep together
         return [Runner(world, self.cluster, script) for script in scripts]
 
     @property
@@ -125,7 +129,7 @@ class Simulation:
         world = self.world
         self._await(
             "G-M4, no timer stays", [self._wait_for_timers(opener) for opener in self._openers],
-            LATE_US + self.shape.delay_ms_max * MS)
+            LATE_US + self.shape.longest_delay_us)
         everything = [(opener, queue) for opener in self._openers for queue in (TIMER_QUEUE, WORK_QUEUE)]
         self._await("drained", [self._drain(opener, queue) for opener, queue in everything], FINAL_PHASE_US)
         self._await(

@@ -14,7 +14,10 @@ CLOCK_CENTRE_PPM = 60
 CLOCK_SPREAD_PPM = 240  # any two differ by less than the 500 ppm that the group clock allows for (M-21)
 DRIFT_PPM_MAX = CLOCK_CENTRE_PPM + CLOCK_SPREAD_PPM
 KEEP_IDS_S = 900
-TENANTS_MAX = 3
+TENANTS_MAX = 5
+TENANTS_CALLED_MAX = 3
+NAPS = 0.4  # of the runs
+NAP_US = (3 * SECOND, 6 * SECOND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,8 @@ class Shape:
 
     trouble: how often faults come, 1 being the usual. fsync_us, wire_us: the usual range of one. log_budget_bytes: of
     log that a node keeps for members that lag; chunk_bytes: of a snapshot's. tenants_begin_us: when each tenant comes,
-    and with its first write its group; the first before there are faults.
+    and with its first write its group; the first before there are faults; clients call the first called_tenants.
+    naps: at times nobody calls a tenant, and its group falls asleep. pairs_a_word: of lists of groups that sleep.
     """
 
     node_ids: tuple[int, ...]
@@ -48,15 +52,25 @@ class Shape:
     tenants_begin_us: tuple[int, ...]
     founded_in_peace: bool
     spare_ids: tuple[int, ...]
+    called_tenants: int
+    naps: bool
+    pairs_a_word: int
 
     @property
     def all_ids(self) -> tuple[int, ...]:
         """Every node that there may be."""
         return (*self.node_ids, *self.spare_ids)
 
+    @property
+    def longest_delay_us(self) -> int:
+        """Of any timer."""
+        return max(self.delay_ms_max * MS, NAP_US[1] if self.naps else 0)
 
-def draw_shape(dice: Random, more_dice: Random, *, length_s: float | None = None) -> Shape:
-    """A run. length_s: for how long faults come; None: drawn, short. more_dice: for what came to be drawn later."""
+
+def draw_shape(dice: Random, more_dice: Random, sleep_dice: Random, *, length_s: float | None = None) -> Shape:
+    """A run. length_s: for how long faults come; None: drawn, short. more_dice: for what came to be drawn later;
+    sleep_dice: for what concerns groups that sleep.
+    """
     kept_bytes, kept_for_followers_bytes = more_dice.choice(((0, 0), (0, 500), (2000, 10_000), (2000, 1 << 20)))
     node_ids = dice.choice(((1, 2, 3),) * 7 + ((1, 2, 3, 4, 5),))
     election_ticks = dice.choice((5, 10))
@@ -78,7 +92,11 @@ def draw_shape(dice: Random, more_dice: Random, *, length_s: float | None = None
     # Four disks, from fast to slow. A fire step is a commit: on slower ones the smallest would not keep up (G-M4).
     fsync_us = dice.choice(((50, 500), (500, 5 * MS), (4 * MS, 40 * MS), (15 * MS, 30 * MS)))
     length_us = round((dice.uniform(1.5, 5.0) if length_s is None else length_s) * SECOND)
-    later_tenants = more_dice.choice((0, 1, TENANTS_MAX - 1))
+    later_tenants = more_dice.choice((0, 1, TENANTS_CALLED_MAX - 1))
+    naps = sleep_dice.random() < NAPS
+    if naps and length_s is None:
+        length_us += sleep_dice.randint(*NAP_US)
+    idle_tenants = sleep_dice.choice((0, TENANTS_MAX - TENANTS_CALLED_MAX)) if naps else 0
     return Shape(
         node_ids=node_ids, raft=raft, group=group, tick_us=dice.choice((50, 100)) * MS,
         wheel_us=dice.choice((20, 50)) * MS, segment_bytes=dice.choice((4096, 16384, 65536)),
@@ -86,7 +104,7 @@ def draw_shape(dice: Random, more_dice: Random, *, length_s: float | None = None
             dice.choice((SECOND // 5, 2 * SECOND, 60 * SECOND)), more_dice.choice((SECOND // 5, 60 * SECOND))),
         fsync_us=fsync_us, wire_us=(100, dice.choice((300, 3 * MS, 20 * MS))),
         length_us=length_us,
-        tenants_begin_us=(0, *(more_dice.randrange(length_us // 2) for _ in range(later_tenants))),
+        tenants_begin_us=(0, *(more_dice.randrange(length_us // 2) for _ in range(later_tenants + idle_tenants))),
         founded_in_peace=more_dice.random() < 0.8,
         spare_ids=(4,) if more_dice.random() < 0.4 and len(node_ids) == 3 else (),
         clients=dice.choice((2, 4, 6)), think_us=dice.choice((30, 100, 200)) * MS,
@@ -94,4 +112,5 @@ def draw_shape(dice: Random, more_dice: Random, *, length_s: float | None = None
         trouble=dice.choice((0.0, 0.5, 1.0, 1.0, 2.0)),
         drift_ppm=tuple(centre_ppm + dice.choice((-1, 1, 0)) * CLOCK_SPREAD_PPM for _ in node_ids),
         log_budget_bytes=more_dice.choice((1, 1, 5000, 50_000)), chunk_bytes=more_dice.choice((200, 2000, 65536)),
+        called_tenants=1 + later_tenants, naps=naps, pairs_a_word=sleep_dice.choice((1, 1, 2, 4096)),
     )

@@ -16,28 +16,28 @@ SEEDS_MAX = 2000
 FOUND_BY = {
     "a vote is forgotten across a crash": 2,
     "an acceptance leaves before the fsync": 1,
+    "more is committed than an append proves": 267,
     "apply runs past the own disk": 2,
-    "votes go to any log": 3,
+    "votes go to any log": 9,
     "a read is served without a round": 326,
     "a fire does not forget its timer": 1,
-    "a flag says that a fire is in flight": 120,
+    "a flag says that a fire is in flight": 17,
+    "a repeat is carried out again": 94,
     "the wall clock steers the group clock": 2,
-    "a follower's estimate rests on its wall clock": 55,
-    "a rebooted machine's guess counts as knowledge": 22,
+    "a follower's estimate rests on its wall clock": 14,
+    "a rebooted machine's guess counts as knowledge": 14,
     "the digest depends on the order of writing": 9,
+    "a log is told of a flip before it is flushed": 63,
     "half of a snapshot is flipped to": 3,
-    "a learner counts as a voter": 10,
+    "a learner counts as a voter": 5,
+    "an empty learner votes": 72,
     "a message reaches another life": 2,
     "memory outlives the state that it is of": 3,
-    "a log is told of a flip before it is flushed": 88,
 }
-# Since the draws reach several groups and changes of members, no seed was found for these within half an hour of
-# searching each; the unit tests of the core's commit rule, of empty learners and of repeats find them.
-OUT_OF_REACH = ("more is committed than an append proves", "an empty learner votes", "a repeat is carried out again")
 
 
-def test_every_bug_is_looked_for_or_said_to_be_out_of_reach() -> None:
-    assert sorted([*FOUND_BY, *OUT_OF_REACH]) == sorted(BUGS)
+def test_every_bug_is_looked_for() -> None:
+    assert sorted(FOUND_BY) == sorted(BUGS)
 
 
 @pytest.mark.parametrize("bug", FOUND_BY)

@@ -70,8 +70,7 @@ class World:
 
     def trace(self, what: bytes) -> None:
         """Something happened: it goes into the digest of the run."""
-        self._trace.update(b"%d %d " % (self.now_us, len(what)))
-        self._trace.update(what)
+        self._trace.update(b"%d %d %b" % (self.now_us, len(what), what))
 
     @property
     def digest(self) -> str:

@@ -34,14 +34,18 @@ class MemoryEngine:
         return list(zip(keys, map(rows.__getitem__, keys), strict=True))
 
     def write(self, prefix: bytes, batch: dict[bytes, bytes | None]) -> None:
-        batch = {prefix + key: value for key, value in batch.items()}
-        self.unflushed.append(batch)
-        rows, order = self._rows, self._order
-        added = [key for key, value in batch.items() if value is not None and key not in rows]
-        for key, value in batch.items():
-            if value is None and key in rows:
+        rows, order, added = self._rows, self._order, []
+        whole: dict[bytes, bytes | None] = {}
+        for short, value in batch.items():
+            key = prefix + short
+            whole[key] = value
+            if value is not None:
+                if key not in rows:
+                    added.append(key)
+                rows[key] = value
+            elif rows.pop(key, None) is not None:
                 del order[bisect_left(order, key)]
-        _apply(rows, batch)
+        self.unflushed.append(whole)
         if len(added) > INSORT_MAX:
             self._order = sorted(rows)
         else:

@@ -133,4 +133,7 @@ class Disks:
             self._lost.setdefault(node_id, []).append(disk)
 
     def _of(self, node_id: int) -> _Disk:
-        return self._disks.setdefault(node_id, _Disk())
+        disk = self._disks.get(node_id)
+        if disk is None:
+            disk = self._disks[node_id] = _Disk()
+        return disk

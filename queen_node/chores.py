@@ -7,7 +7,7 @@ is on its way at a time. What the steps do stands in the state's rooms.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from queen_node.state import kv, push, timers
 from queen_node.state.store import Store
@@ -19,6 +19,9 @@ class Chores(NamedTuple):
     fires: bool = False
     forgets: bool = False
     sweeps: bool = False
+
+
+NOTHING_DUE: Final = Chores()
 
 
 class _Flight(NamedTuple):
@@ -33,6 +36,7 @@ class ChoreList:
 
     firing: whether timers fire at all. sweep_every_us: what ends up to a whole multiple of it is swept together.
     sweep_pause_us: between two sweeps of a backlog, in which others are served.
+    deadline_us: when the wheel must tell us, on the group clock; None: nothing is pending.
     """
 
     def __init__(self, *, firing: bool, sweep_every_us: int, sweep_pause_us: int) -> None:
@@ -44,6 +48,7 @@ class ChoreList:
         self._forget_at_us: int | None = None
         self._sweep_at_us: int | None = None
         self._sweep_from_us = 0  # not before then
+        self.deadline_us: int | None = None
 
     def look(self, store: Store) -> None:
         """Read from the state when something is due next."""
@@ -51,13 +56,9 @@ class ChoreList:
         self._forget_at_us = push.next_ids_deadline_us(store)
         end_us, every_us = kv.next_end_us(store), self._sweep_every_us
         self._sweep_at_us = None if end_us is None else max(-(-end_us // every_us) * every_us, self._sweep_from_us)
-
-    @property
-    def deadline_us(self) -> int | None:
-        """When the wheel must tell us, on the group clock; None: nothing is pending."""
         fire_at_us = self._fire_at_us if self._firing else None
         pending = [at_us for at_us in (fire_at_us, self._forget_at_us, self._sweep_at_us) if at_us is not None]
-        return min(pending, default=None)
+        self.deadline_us = min(pending, default=None)
 
     def next_sweep_us(self, now_us: int) -> int | None:
         """When a backlog that is being swept goes on, on the group clock: sooner than the wheel would tell. None: no
@@ -71,6 +72,8 @@ class ChoreList:
 
     def take_due(self, now_us: int) -> Chores:
         """What the next entry has to hold."""
+        if not self._fire_wanted and not _passed(self.deadline_us, now_us):
+            return NOTHING_DUE
         held = [flight.chores for flight in self._flights]
         fires = self._fire_wanted and self._firing and not any(chores.fires for chores in held)
         if fires:

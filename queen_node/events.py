@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from queen_node.broker import Lane
 from queen_node.calls import Pending, PendingRead
 from queen_node.parked_pops import WaitingPop
@@ -34,23 +36,20 @@ class HandBack:
     lease_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """A write of the log is on the disk."""
 
     write: LogWrite
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(msgspec.Struct, frozen=True):
     """What the same group said on another node: Raft's words, or about calls."""
 
     node: int
     said: Message | PeerCall
 
 
-@dataclass(frozen=True, slots=True)
-class HeardClock:
+class HeardClock(msgspec.Struct, frozen=True):
     """A node's BOOTTIME when it said so, a moment ago (M-21)."""
 
     node: int

@@ -24,22 +24,22 @@ from queen_node.events import (
     Withdraw,
 )
 from queen_node.group import Group
-from queen_node.peer_calls import PeerCall
 from raft.invariants import broken
+from raft.messages import Envelope
 
 
 def take(group: Group, event: Event, now_us: int) -> None:
     """Take in one event; a turn follows. now_us: of the group clock. `group.now_s` is the present."""
     match event:
+        case Heard(node, said):
+            if isinstance(said, Envelope):
+                group.raft.step(said)
+            else:
+                group.hear(node, said, now_us)
         case (lane, pending):
             group.submit(pending, lane)
         case Pop(pop):
             group.pop(pop, now_us)
-        case Heard(node, said):
-            if isinstance(said, PeerCall):
-                group.hear(node, said, now_us)
-            else:
-                group.raft.step(said)
         case HeardClock(node, boottime_us):
             group.raft.hear_boottime(node, boottime_us)
         case Tick():

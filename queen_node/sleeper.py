@@ -62,6 +62,8 @@ class Sleeper:
 
     def takes(self, event: Event, now_us: int) -> bool:
         """Whether that event is done with. now_us: of the group clock."""
+        if type(event) is Heard and type(event.said) not in quiet.WORDS:
+            return False  # the most of what comes
         core = self.group.raft.core
         match event:
             case Tick(periods):
@@ -73,7 +75,7 @@ class Sleeper:
             case AskAlso(node):
                 if self.sleeps and core.role is Role.LEADER:
                     quiet.ask(core, (node,))
-            case Heard(node, said) if type(said) in quiet.WORDS:
+            case Heard(node, said):
                 self._has_news = True
                 if type(said) is AskQuiet:  # who asks must be seen to live, or its end would not be seen
                     core.is_wanted = self.bed is None or node not in self.bed.live or self.group.is_wanted(now_us)

@@ -216,7 +216,7 @@ class GroupClock:
         """
         if self.offset_us is not None:
             return max(self.last_stamp_us, self.offset_us + self._source.boottime_us())
-        return self.estimate().clock_us
+        return self._estimate_us()
 
     def stamp(self) -> int:
         """The leader's stamp for an entry that it appends now. Never below the last one."""
@@ -229,9 +229,11 @@ class GroupClock:
         """
         if self.offset_us is not None:
             return Estimate(self.now_us(), is_weak=False)
+        return Estimate(self._estimate_us(), self._is_weak)
+
+    def _estimate_us(self) -> int:
         elapsed_us = self._source.boottime_us() - self._base_boottime_us
-        clock_us = self._base_us + elapsed_at_least_us(elapsed_us)
-        return Estimate(max(self.last_stamp_us, clock_us), self._is_weak)
+        return max(self.last_stamp_us, self._base_us + elapsed_at_least_us(elapsed_us))
 
     def boottime_at(self, clock_us: int) -> int:
         """What this machine's BOOTTIME is when the group clock says so; elsewhere than at the leader as far as is known

@@ -19,7 +19,6 @@ from queen_node.state.rows import TenantRow
 from queen_node.tick_pace import TickPace
 from raft.peer_frames import NodeFrame
 
-
 CLOCK_KEPT_PERIODS: Final = 3
 """So long a node's clock is handed on after it came: less than any machine takes to boot, and begin its clock anew."""
 

@@ -85,7 +85,8 @@ class _Groups(SleepingGroups[GroupDriver]):
         self._process = process
         self._looks = False
         super().__init__(
-            process.node_id, process.open_group, antechamber, lambda: process.now_s, process.make_sleepers)
+            process.node_id, process.open_group, antechamber, lambda: process.now_s, process.make_sleepers,
+            process.shape.tick_us / SECOND)
 
     def begun(self, actor: GroupDriver) -> None:
         """See `Groups`."""
@@ -316,7 +317,7 @@ class Process:
 
     def _tick(self) -> None:
         self.later(self.shape.tick_us, self._tick)
-        self.host.tick()
+        self.host.tick(0.0)
         if self.shape.spare_ids:
             self.desk.step()
 

@@ -17,7 +17,7 @@ KEEP_IDS_S = 900
 TENANTS_MAX = 5
 TENANTS_CALLED_MAX = 3
 NAPS = 0.4  # of the runs
-NAP_US = (3 * SECOND, 6 * SECOND)
+NAP_US = (4 * SECOND, 12 * SECOND)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 _POOL_BYTES = 4096  # one system call serves 400 ids: os.urandom(10) alone costs as much as the rest of minting
 _NOISE_BYTES = 10
-_NOISE_MASK = (0x0FFF << 64) | (1 << 62) - 1  # 12 bits of noise behind the version, 62 behind the variant
-_VERSION_AND_VARIANT = (0x7000 << 64) | (1 << 63)
+# Of each noise, the first byte gets the version and the third the variant: four and two bits.
+_VERSION = bytes(0x70 | value & 0x0F for value in range(256))
+_VARIANT = bytes(0x80 | value & 0x3F for value in range(256))
 
 
 class IdMint:
@@ -30,10 +31,12 @@ class IdMint:
         """16 bytes: milliseconds of the wall clock, then 74 random bits. Nobody may rely on their order (PU-15)."""
         position = self._position
         if position + _NOISE_BYTES > len(self._pool):
-            self._pool, position = self._random_bytes(_POOL_BYTES), 0
+            pool, position = bytearray(self._random_bytes(_POOL_BYTES)), 0
+            pool[::_NOISE_BYTES] = pool[::_NOISE_BYTES].translate(_VERSION)
+            pool[2::_NOISE_BYTES] = pool[2::_NOISE_BYTES].translate(_VARIANT)
+            self._pool = bytes(pool)
         self._position = end = position + _NOISE_BYTES
-        noise = int.from_bytes(self._pool[position:end], "big") & _NOISE_MASK
-        return (self._wall_ns() // 1_000_000 << 80 | _VERSION_AND_VARIANT | noise).to_bytes(16, "big")
+        return (self._wall_ns() // 1_000_000).to_bytes(6, "big") + self._pool[position:end]
 
     def request_id(self) -> bytes:
         """16 bytes, unique to a call: a random beginning of this process, counted up (CL-27)."""

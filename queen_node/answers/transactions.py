@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 
 import msgspec
 
 from queen_node.answers.consume import ERROR_TEXTS
-from queen_node.answers.kv import KvElement, kv_element, lost_body
+from queen_node.answers.kv import kv_element, lost_body
 from queen_node.answers.timers import timer_result
 from queen_node.commands import AckItem, PushItem
 from queen_node.errors import (
@@ -28,10 +29,9 @@ from queen_node.state.verdicts import DLQ, NOOP, REDELIVERS
 RESULTS_A_SLICE = 256  # of an answer between two turns of the loop: 2 ms (M-50)
 
 Acks = Sequence[tuple[bytes, AckItem]]
-Result = dict[str, object]
 
 unpacked = msgspec.msgpack.Decoder(TransactionAnswer).decode
-_encode = msgspec.json.Encoder().encode
+_json = msgspec.json.Encoder().encode
 
 
 def render_committed(
@@ -44,54 +44,46 @@ def render_committed(
     results = _results(committed, layout, acks, pushes, positions)
     index, comma = 0, b""
     while batch := list(islice(results, RESULTS_A_SLICE)):
-        for result in batch:
-            result["index"] = index
-            index += 1
-        yield comma + _encode(batch)[1:-1]
-        comma = b","
+        yield comma + b",".join([b'{"index":%d,%b' % each for each in enumerate(batch, index)])
+        index, comma = index + len(batch), b","
     yield b"]}"
 
 
 def _results(
     committed: Committed, layout: Sequence[bool], acks: Acks, pushes: Sequence[PushItem], positions: int,
-) -> Iterator[Result]:
+) -> Iterator[bytes]:
+    """Each result behind its index, which is the first field of all."""
     ack_results, push_results = _acks(committed, acks), _pushes(committed, pushes)
     for is_ack in layout:
         yield next(ack_results if is_ack else push_results)
     for op_index, element in enumerate(committed.elements):
-        yield {**_set_fields(kv_element(op_index, element)), "type": "kv", "opIndex": op_index}
+        made = _json(kv_element(op_index, element))
+        yield b'%b,"type":"kv","opIndex":%d}' % (made[made.index(b",") + 1 : -1], op_index)  # its own index goes
     for op_index, timer in enumerate(committed.timer_results):
-        yield {"index": 0, "type": "timer", "opIndex": op_index, **msgspec.structs.asdict(timer_result(timer))}
+        yield b'"type":"timer","opIndex":%d,%b' % (op_index, _json(timer_result(timer))[1:])
     for op_index in range(positions):
-        yield {"index": 0, "type": "position", "opIndex": op_index, "success": True}
+        yield b'"type":"position","opIndex":%d,"success":true}' % op_index
 
 
-def _set_fields(element: KvElement) -> Result:
-    """The fields that the element of a kind of operation has."""
-    return {name: value for name, value in msgspec.structs.asdict(element).items() if value is not msgspec.UNSET}
-
-
-def _acks(committed: Committed, acks: Acks) -> Iterator[Result]:
+def _acks(committed: Committed, acks: Acks) -> Iterator[bytes]:
     for (_group, item), verdict in zip(acks, committed.verdicts, strict=True):
-        result: Result = {
-            "index": 0, "type": "ack", "success": True, "transactionId": item[0].decode(), "error": None,
-            "dlq": bool(verdict & DLQ)}
-        if verdict & NOOP:
-            result["noop"] = True
-        if verdict & REDELIVERS:
-            result["redelivers"] = True
-        yield result
+        yield b'"type":"ack","success":true,"transactionId":%b,"error":null,%b' % (
+            _json(item[0].decode()), _end_of_ack(verdict))
 
 
-def _pushes(committed: Committed, pushes: Sequence[PushItem]) -> Iterator[Result]:
+@lru_cache(maxsize=64)  # there are no more verdicts than that
+def _end_of_ack(verdict: int) -> bytes:
+    flags = {"dlq": bool(verdict & DLQ)} | {
+        name: True for name, flag in (("noop", NOOP), ("redelivers", REDELIVERS)) if verdict & flag}
+    return _json(flags)[1:]
+
+
+def _pushes(committed: Committed, pushes: Sequence[PushItem]) -> Iterator[bytes]:
     for item, (message_id, transaction_id, queue, duplicate, offset) in zip(pushes, committed.placed, strict=True):
-        result: Result = {
-            "index": 0, "type": "push", "success": True, "transactionId": transaction_id.decode(),
-            "messageId": uuid_text(message_id), "queueName": queue.decode(), "partition": item[1].decode(),
-            "offset": offset}
-        if duplicate:
-            result["duplicate"] = True
-        yield result
+        yield b'"type":"push","success":true,"transactionId":%b,"messageId":"%b","queueName":%b,' % (
+            _json(transaction_id.decode()), uuid_text(message_id).encode(), _json(queue.decode())
+        ) + b'"partition":%b,"offset":%d%b' % (
+            _json(item[1].decode()), offset, b',"duplicate":true}' if duplicate else b"}")
 
 
 def refusal_of(answer: RolledBack, acks: Acks, pushes: Sequence[PushItem]) -> tuple[Refused, dict[str, object]]:

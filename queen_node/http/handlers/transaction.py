@@ -78,11 +78,12 @@ class TransactionHandlers:
         body = request.body
         if body.startswith(BINARY_TRANSACTION_MAGIC):
             return self._decline()
-        transaction = Transaction(
-            self._limits, self._kv_limits, self._ids, self._subject_of(request), self._subscription_mode)
+        transaction = self._transaction(request)
         try:
-            for _ in transaction.read(body):
-                await trio.lowlevel.checkpoint()
+            if not transaction.read_quickly(body):
+                transaction = self._transaction(request)
+                for _ in transaction.read(body):
+                    await trio.lowlevel.checkpoint()
             command = self._command(transaction)
         except RefusedAt as error:
             return self._refusal(error.refused, error.failed_index)
@@ -99,6 +100,10 @@ class TransactionHandlers:
         refused, particulars = refusal_of(answer, transaction.acks, transaction.pushes)
         failed_index = None if answer.index < 0 else transaction.flat_index(answer.part, answer.index)
         return Response(refused.refusal.status, refused.transaction_body(self._new_id(), failed_index, particulars))
+
+    def _transaction(self, request: Request) -> Transaction:
+        return Transaction(
+            self._limits, self._kv_limits, self._ids, self._subject_of(request), self._subscription_mode)
 
     async def _rendered(self, answer: Committed, transaction: Transaction) -> bytes:
         pieces: list[bytes] = []

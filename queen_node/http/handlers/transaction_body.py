@@ -30,7 +30,7 @@ from queen_node.http.handlers.ack import (
     partition_id_of,
 )
 from queen_node.http.handlers.kv_calls import KvCall, KvLimits
-from queen_node.http.handlers.op_lists import paced
+from queen_node.http.handlers.op_lists import NOT_AS_IT_SHOULD_BE, SLICE_BYTES, paced
 from queen_node.http.handlers.pop import mode_of
 from queen_node.http.handlers.push_body import NO_TRACE, Item, masked
 from queen_node.http.handlers.push_items import (
@@ -83,16 +83,37 @@ class _Pushed(msgspec.Struct, gc=False):
     traceId: msgspec.Raw = NO_TRACE
 
 
-class _Operation(_Pushed, gc=False):
+class _AckOrPush(_Pushed, gc=False):
     """An ack or a push, the latter with its items or as one itself (transactions.md 2.1, 2.2)."""
 
     type: str = ""
-    items: list[msgspec.Raw] | None = None
     partitionId: str | int | None = None
     status: str | bool | None = None
     consumerGroup: str | None = None
     leaseId: str | None = None
     error: str | None = None
+
+
+class _Operation(_AckOrPush, gc=False):
+    """The same, its items not read yet."""
+
+    items: list[msgspec.Raw] | None = None
+
+
+class _QuickOperation(_AckOrPush, gc=False):
+    """The same, its items with it."""
+
+    items: list[_Pushed] | None = None
+
+
+class _QuickBody(msgspec.Struct):
+    """A body as nearly all are: in one typed pass, and without positions."""
+
+    operations: list[_QuickOperation] | None = None
+    requiredLeases: list[str] | None = None
+    kv: list[kv_calls.Op] | None = None
+    timers: list[timer_calls.Op] | None = None
+    positions: None = None
 
 
 class _Position(msgspec.Struct):
@@ -107,6 +128,7 @@ class _Position(msgspec.Struct):
 
 
 _decode_position = msgspec.json.Decoder(_Position)
+_decode_quickly = msgspec.json.Decoder(_QuickBody).decode
 _decode_body = msgspec.json.Decoder(_Body)
 _decode_operation = msgspec.json.Decoder(_Operation)
 _decode_pushed = msgspec.json.Decoder(_Pushed)
@@ -161,6 +183,39 @@ class Transaction:
             before += len(self.timers.operations)
         return before + index
 
+    def read_quickly(self, body: bytes) -> bool:
+        """Take a body of one slice in, if all of it is as the rules want it. False: let `read` say why not, into a new
+        transaction."""
+        if len(body) > SLICE_BYTES:
+            return False
+        try:
+            if not body.isascii():
+                body.decode()
+            top = _decode_quickly(body)
+            kv, timers = top.kv or (), top.timers or ()
+            if len(kv) > self.kv.limits.operations_max or len(timers) > self.timers.limits.operations_max:
+                return False
+            for operation in top.operations or ():
+                if operation.type == "ack":
+                    self._take_ack(operation)
+                elif operation.type != "push":
+                    return False
+                else:
+                    for item in (operation,) if operation.items is None else operation.items:
+                        self._take_item(item)
+            _check_count(len(self.layout) + len(kv) + len(timers))
+            self._settle_leases(top.requiredLeases or ())
+            self.pushes += command_items(self._items, 0, self._ids)
+            for each in kv:
+                if each.op == "getPrefix":
+                    return False
+                self.kv.take(each)
+            for timer in timers:
+                self.timers.take(timer)
+        except (*NOT_AS_IT_SHOULD_BE, UnicodeDecodeError, RefusedAt):
+            return False
+        return bool(self.layout or kv or timers)
+
     def read(self, body: bytes) -> Iterator[None]:
         """Take a body in; yields where the loop may take a turn (M-51). Raises RefusedAt."""
         top = _top(body)
@@ -211,7 +266,7 @@ class Transaction:
                 self._take_item(self._decoded(item, _decode_pushed, _Pushed))
         _check_count(len(self.layout))
 
-    def _take_ack(self, operation: _Operation) -> None:
+    def _take_ack(self, operation: _AckOrPush) -> None:
         transaction_id, partition, group = operation.transactionId, operation.partitionId, operation.consumerGroup
         if not transaction_id:
             raise self._refused(TX_BAD_REQUEST, "must not be empty", "transactionId")

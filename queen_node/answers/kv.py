@@ -169,7 +169,8 @@ def read_list(view: CommittedStore, fields: Sequence[Any]) -> Reader:
                 next_after = rows[-1].key
                 break
             total += 0 if keys_only else len(row.value)
-            shown = _row(PageRow(key, None if keys_only else row.value, *row[:3]))
+            shown = _row(PageRow(
+                key, None if keys_only else row.value, row.version, row.expires_us, row.updated_us))
             shown.expired = not alive
             rows.append(shown)
         if looked_at == kv.ROWS_LOOKED_AT_MAX:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -46,7 +46,7 @@ Item = Sequence[Any]
 Acked = tuple[bytes, int, bool]
 
 
-class Said(NamedTuple):
+class Said(msgspec.Struct, frozen=True, gc=False):
     """The items of a part in columns: what nearly every ack says is judged as a whole, not item by item."""
 
     ids: Sequence[bytes]
@@ -56,7 +56,7 @@ class Said(NamedTuple):
     errors: Sequence[bytes | None]
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True, gc=False):
     """Where a part of an ack applies, with the shared rows."""
 
     queue: QueueRow
@@ -65,7 +65,7 @@ class Place(NamedTuple):
     cursor: CursorRow
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True, gc=False):
     """A part of an ack, judged. offsets: which message each item means; marks: offset above the cursor -> the
     strongest status said of it. all_done: every item is `completed`, of a message above the cursor."""
 
@@ -152,16 +152,16 @@ def judge(step: Step, place: Place, cursor: CursorRow, part: Said) -> Part:
 
 def carry_out(step: Step, part: Part) -> tuple[Sequence[int], bool]:
     """Write what was ruled: (the verdict on each item, whether a lease was released)."""
-    place, said, offsets, marks, ruling, all_done = part
-    if all_done:
+    place, offsets, ruling = part.place, part.offsets, part.ruling
+    if part.all_done:
         verdicts: Sequence[int] = ALL_DONE * len(offsets)
     else:
-        filed = _file_dead_letters(step, place, said, offsets, marks, ruling)
+        filed = _file_dead_letters(step, part)
         committed = place.cursor.committed
         verdicts = [
             verdict_on(status, offset, committed, ruling, filed)
-            for status, offset in zip(said.statuses, offsets, strict=True)]
-    return verdicts, bool(marks) and _move(step, place, said, ruling, verdicts)
+            for status, offset in zip(part.said.statuses, offsets, strict=True)]
+    return verdicts, bool(part.marks) and _move(step, place, part.said, ruling, verdicts)
 
 
 def _cursor_of(
@@ -206,17 +206,15 @@ def _repeated(step: Step, group: bytes, part: Said) -> list[Acked]:
     ]
 
 
-def _file_dead_letters(
-    step: Step, place: Place, said: Said, offsets: Sequence[int | None], marks: dict[int, int],
-    ruling: Ruling,
-) -> dict[int, int]:
+def _file_dead_letters(step: Step, judged: Part) -> dict[int, int]:
     """File what leaves as a dead letter. Returns the verdict of each offset that leaves so (PA-55, PA-56)."""
+    place, said, marks, ruling = judged.place, judged.said, judged.marks, judged.ruling
     if not ruling.filed:
         return {}
     options, partition = place.queue.options, place.partition
     keeps_exhausted = options.dead_letter_queue or options.dlq_after_max_retries
     reasons: dict[int, bytes] = {}  # offset -> the text that came with the status that decided
-    for status, error, item_offset in zip(said.statuses, said.errors, offsets, strict=True):
+    for status, error, item_offset in zip(said.statuses, said.errors, judged.offsets, strict=True):
         if error and item_offset is not None and status == marks.get(item_offset):
             reasons.setdefault(item_offset, error)
     verdicts = {}
@@ -256,7 +254,7 @@ def verdict_on(status: int, offset: int | None, committed: int, ruling: Ruling, 
 
 def _move(step: Step, place: Place, said: Said, ruling: Ruling, verdicts: Sequence[int]) -> bool:
     """Move the cursor, end the lease if that is due (PA-38, PA-50, PA-52). Returns whether a lease was released."""
-    queue, partition, group, cursor = place
+    queue, partition, group, cursor = place.queue, place.partition, place.group, place.cursor
     moved = ruling.reached - max(cursor.committed, partition.log_start - 1)
     cursor.committed = ruling.reached
     cursor.retries = ruling.retries

@@ -52,7 +52,12 @@ def id_key(partition_id: int, transaction_id: bytes) -> bytes:
 
 def encode_row(row: MessageIdRow) -> bytes:
     """The stored form."""
-    return _ROW.pack(*row[:3]) + (_MORE if row.more else b"")
+    return encode_new(*row[:3]) + (_MORE if row.more else b"")
+
+
+def encode_new(offset: int, created_at_us: int, message_id: bytes) -> bytes:
+    """The stored form of an id that stands nowhere else."""
+    return _ROW.pack(offset, created_at_us, message_id)
 
 
 def encode_rows(first: int, created_at_us: int, message_ids: Sequence[bytes]) -> list[bytes]:

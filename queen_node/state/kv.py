@@ -86,7 +86,7 @@ class Lost(NamedTuple):
     value: bytes | None
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """A row to be written at `own_key`, or removed if `row` is None. before: what is stored."""
 
     own_key: bytes
@@ -176,11 +176,11 @@ def write_changes(store: Store, changes: Sequence[Change]) -> None:
     if not changes:
         return
     writer = kv_rows.Writer(store)
-    for own_key, namespace, row, before in changes:
-        if row is not None:
-            writer.write(own_key, namespace, row, before)
-        elif before is not None:
-            writer.remove(own_key, namespace, before)
+    for change in changes:
+        if change.row is not None:
+            writer.write(change.own_key, change.namespace, change.row, change.before)
+        elif change.before is not None:
+            writer.remove(change.own_key, change.namespace, change.before)
     writer.finish()
 
 
@@ -200,8 +200,9 @@ def exceeds(store: Store, changes: Sequence[Change], caps: KvCaps) -> bool:
     if not (caps.rows or caps.bytes):
         return False
     rows = size = 0
-    for own_key, namespace, row, before in changes:
-        key_bytes = kv_rows.key_bytes(own_key, namespace)
+    for change in changes:
+        row, before = change.row, change.before
+        key_bytes = kv_rows.key_bytes(change.own_key, change.namespace)
         rows += (row is not None) - (before is not None)
         size += (0 if row is None else key_bytes + len(row.value)) - (
             0 if before is None else key_bytes + len(before.value))
@@ -281,15 +282,16 @@ class Reading:
             if row.is_alive(self._now_us):
                 if len(rows) == limit or self._bytes_left <= 0:
                     return Page(KvOp.GET_PREFIX, rows, [], True, rows[-1].key if rows else after_key or None)
-                rows.append(PageRow(key, None, *row[:3]) if keys_only else self._row(key, row))
+                rows.append(self._row(key, row, keys_only))
             self._rows_left -= 1
             if self._rows_left <= 0:
                 return Page(KvOp.GET_PREFIX, rows, [], True, key)
         return Page(KvOp.GET_PREFIX, rows, [], False)
 
-    def _row(self, key: bytes, row: KvRow) -> PageRow:
-        self._bytes_left -= len(row.value)
-        return PageRow(key, row.value, row.version, row.expires_us, row.updated_us)
+    def _row(self, key: bytes, row: KvRow, key_only: bool = False) -> PageRow:
+        value = None if key_only else row.value
+        self._bytes_left -= len(value or b"")
+        return PageRow(key, value, row.version, row.expires_us, row.updated_us)
 
 
 def _put(view: _View, operation: Operation) -> Single:

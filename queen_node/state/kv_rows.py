@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from queen_node.state import calendar
 from queen_node.state.keys import CALENDAR_KV, COUNTERS, KV, KV_NAMESPACE, after, named
 from queen_node.state.rows import NamespaceRow
 from queen_node.state.store import Store
-from raft.invariants import must
+from raft.invariants import broken, must
 
 VERSION_MAX = (1 << 53) - 1  # JavaScript knows no larger whole number (KV-30)
 
@@ -23,7 +25,7 @@ _SIZE = struct.Struct(">I")  # of the value, in the calendar; then the row's key
 _NAMESPACE_AT = _SIZE.size + 2  # behind its length
 
 
-class KvRow(NamedTuple):
+class KvRow(msgspec.Struct, frozen=True, gc=False):
     """A stored row. expires_us: µs of the group clock, 0 for one that lives for ever. value: compact JSON."""
 
     version: int
@@ -84,8 +86,9 @@ class Writer:
     def write(self, own_key: bytes, namespace: bytes, row: KvRow, before: KvRow | None) -> None:
         """Store a row at `own_key`, whose version is the next one of the group. before: what is stored there."""
         store = self._store
-        version, expires_us, updated_us, value = row
-        must(version == self._version + 1, "a version out of turn", version=version)
+        version, expires_us, value = row.version, row.expires_us, row.value
+        if version != self._version + 1:  # not `must`: it is called for each row of a batch
+            broken("a version out of turn", version=version)
         self._version = version
         self._bytes += len(value)
         if before is None:
@@ -94,7 +97,7 @@ class Writer:
         else:
             self._bytes -= len(before.value)
             self._strike_end(before)
-        store.put(own_key, _HEAD.pack(version, expires_us, updated_us) + value)
+        store.put(own_key, _HEAD.pack(version, expires_us, row.updated_us) + value)
         if expires_us:
             calendar.put(store, CALENDAR_KV, expires_us, version, _SIZE.pack(len(value)) + own_key[len(KV) :])
 

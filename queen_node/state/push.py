@@ -103,11 +103,10 @@ class Appender:
         digest = self._digests.get(transaction_id) or dedup.hash_of(transaction_id)
         id_key, known_ids = tail.id_stem + digest, tail.known_ids
         known = store.get(id_key) if known_ids is None or known_ids.may_hold(place_of(digest)) else None
-        row = MessageIdRow(offset, now_us, message_id)
         if known is None and tail.window_us:
-            store.put(id_key, dedup.encode_row(row))
+            store.put(id_key, dedup.encode_new(offset, now_us, message_id))
         else:
-            original = self._original(tail, transaction_id, id_key, known, row)
+            original = self._original(tail, transaction_id, id_key, known, MessageIdRow(offset, now_us, message_id))
             if original is not None:
                 step.tally.duplicates += 1
                 return original

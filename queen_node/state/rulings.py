@@ -6,12 +6,13 @@ Pure: offsets and statuses in, a ruling out. Which message an item means, and wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from queen_node.commands import AckStatus
 
 
-class Ruling(NamedTuple):
+class Ruling(msgspec.Struct, frozen=True, gc=False):
     """What one part of an ack does.
 
     reached: the cursor afterwards. stop: the lowest offset that comes back, None when none does; marks above it have no

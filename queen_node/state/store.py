@@ -23,6 +23,7 @@ from raft.invariants import broken, must
 
 YOUNG_BYTES = 8 << 20  # of messages kept in memory: reading them back was a third of push, pop and ack
 YOUNG_OVERHEAD_BYTES = 150  # of a row in memory beside its value: key, two objects, a place in the map
+DIGEST_BYTES = 16  # of SHA-256, which processors know: 1.3 GB/s where BLAKE2b did 0.5
 CACHED_ROWS_MAX = 20_000  # decoded rows kept between entries, a few MB; 10^6 open partitions must not stay in memory
 
 R = TypeVar("R", bound=Row)
@@ -258,7 +259,7 @@ class Store:
         keys = sorted(self._batch)
         values = list(map(self._batch.__getitem__, keys))
         packed = msgspec.msgpack.encode((keys, values))
-        digest = hashlib.blake2b(meta.digest + packed, digest_size=16).digest()
+        digest = hashlib.sha256(meta.digest + packed).digest()[:DIGEST_BYTES]
         offset_term, offset_us = offset or (meta.offset_term, meta.offset_us)
         new_meta = Meta(
             index, term, stamp_us, digest, offset_term, offset_us,

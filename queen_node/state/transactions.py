@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -75,7 +75,7 @@ Ack = Sequence[Any]  # [consumer group, commands.AckItem]
 JudgedAcks = list[tuple[list[int], acks.Part]]
 
 
-class Wanted(NamedTuple):
+class Wanted(msgspec.Struct, frozen=True, gc=False):
     """The fields of the command, as `commands.transaction` packs them."""
 
     acks: Sequence[Ack]
@@ -88,7 +88,7 @@ class Wanted(NamedTuple):
     rules: Sequence[Any] = CONTRACT_RULES
 
 
-class Judged(NamedTuple):
+class Judged(msgspec.Struct, frozen=True, gc=False):
     """A transaction that will be carried out."""
 
     acks: JudgedAcks

@@ -45,7 +45,7 @@ TENANT_FIELDS = ("tenant", "tenantId", "tenant_id", "_tenant")
 PATH_FIELDS = ("op", "ns", "namespace", "key")
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_BLANKS = b" ", b"\n", b"\t", b"\r"
+_BLANKS = b" \n\t\r"
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ def checked_key(text: str | None, field: str, index: int | None) -> bytes:
 def compact(raw: Raw) -> bytes:
     """A JSON text without blanks; its numbers and strings as they are (KV-12)."""
     value = bytes(raw)
-    if any(blank in value for blank in _BLANKS):
+    if len(value.translate(None, _BLANKS)) < len(value):
         return msgspec.json.format(value, indent=-1)
     return value
 

@@ -139,6 +139,11 @@ class GroupActor:
         """Return once this node leads the group and has applied an entry of its term (CL-24)."""
         await self._leading.wait()
 
+    @property
+    def is_replayed(self) -> bool:
+        """Whether it has applied what its log held when the node started."""
+        return self.group.raft.core.applied_index >= self.replay_until
+
     def refuse_everything(self) -> None:
         """The log has stopped: nothing that waits will ever be written."""
         self.group.stop("retry")

@@ -30,6 +30,7 @@ class Host(SleepingGroups[GroupActor]):
         self._nursery: trio.Nursery | None = None
         self._waits = trio.Event()  # something is there that may be given up
         super().__init__(node_id, open_actor, antechamber, trio.current_time, make_sleepers, period_s)
+        self._unreplayed = list(self.groups.values())
 
     async def run(self) -> None:
         """Run the groups, those that come later too, until cancelled."""
@@ -47,6 +48,11 @@ class Host(SleepingGroups[GroupActor]):
     def something_waits(self) -> None:
         """See `Groups`."""
         self._waits.set()
+
+    def unreplayed(self) -> list[GroupActor]:
+        """Groups that have not yet applied what their log held when the node started, asleep or awake."""
+        self._unreplayed = [actor for actor in self._unreplayed if not actor.is_replayed]
+        return self._unreplayed
 
     async def _give_up_late_calls(self) -> None:
         while True:

@@ -141,6 +141,11 @@ class Sleepers:
     def __len__(self) -> int:
         return len(self._leaders)
 
+    @property
+    def led_count(self) -> int:
+        """Groups that sleep under this node."""
+        return len(self._led)
+
     # --- what groups do
 
     def fell_asleep(self, life: int, term: int, leader: int, agreed: frozenset[int]) -> None:

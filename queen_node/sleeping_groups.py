@@ -75,6 +75,11 @@ class SleepingGroups(Groups[S]):
         return len(self.sleepers) if self.sleepers is not None else 0
 
     @property
+    def asleep_leading(self) -> int:
+        """Groups that sleep and that this node leads."""
+        return self.sleepers.led_count if self.sleepers is not None else 0
+
+    @property
     def live(self) -> Collection[int]:
         """See `Bed`."""
         return self.sleepers.live if self.sleepers is not None else ()

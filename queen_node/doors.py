@@ -103,9 +103,14 @@ def build_handlers(
         {"push": pushes.before_push, "transaction": transactions.before_commit}, tenancy=settings.tenancy_header)
 
 
+def put_off_garbage() -> None:
+    """Until `settle_garbage`: what a boot makes stays, and the collector would walk over it again and again."""
+    gc.disable()
+
+
 def settle_garbage() -> None:
     """What was made during the boot lives as long as the process: keep the collector from walking over it (M-52)."""
-    gc.collect()
+    gc.enable()
     gc.freeze()
     gc.set_threshold(GARBAGE_YOUNG, 20, 50)
 

@@ -24,7 +24,7 @@ from queen_node.condition import condition
 from queen_node.crash_points import Reached, crash_at
 from queen_node.debt import Debt
 from queen_node.disk_gate import DiskGate, said_percent, used_percent
-from queen_node.doors import build_handlers, operations, ready_limits, rules_of_fire, settle_garbage
+from queen_node.doors import build_handlers, operations, put_off_garbage, ready_limits, rules_of_fire, settle_garbage
 from queen_node.doorway.children import DoorChildren
 from queen_node.doorway.link import DoorLink
 from queen_node.doorway.report import Sums
@@ -463,6 +463,7 @@ async def run_node(environ: Mapping[str, str], settings: config.Settings) -> boo
     log.info("settings", **{name: value for name, value in config.effective(settings) if value})
     if settings.replicator != "local" and not settings.raft_peers:  # never a single node in silence (CL-5)
         raise CannotStart("QUEEN_RAFT_PEERS: needed, QUEEN_RAFT_REPLICATOR says that this node is one of a cluster")
+    put_off_garbage()
     listener = unbound(settings.bind_address)
     # First of all: a door needs as long to start as this node needs to open its store.
     children = DoorChildren(settings.doors, listener, environ) if settings.doors else None

@@ -23,7 +23,7 @@ JOB_S_MAX = 60.0
 
 def measure(bench: Bench) -> Results:
     results = Results("kv_sweep")
-    count, first_end_s = bench.choose((1_000_000, 150.0), (30_000, 20.0))
+    count, first_end_s = bench.choose((1_000_000, 110.0), (30_000, 20.0))
     window_s, ends_within_s = bench.choose((10.0, ENDS_WITHIN_S), (3.0, 9.0))
     results.notes += [
         f"{count:,} rows with values of {calls.PAYLOAD_BYTES} bytes end evenly over {ends_within_s:.0f} s; beside them "

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from queen_node.commands import PayloadFlag
 from queen_node.state import groups, leases, ready
 from queen_node.state.groups import cursor_key
 from queen_node.state.keys import PARTITION_OF_QUEUE, read_u64, two_u64, u64
-from queen_node.state.messages import created_at_us_of, message_stem, pack, transaction_id_bytes_of, unpack
+from queen_node.state.messages import created_at_us_of, message_stem, payload_bytes_of
 from queen_node.state.queues import find_partition, partition_of_id
 from queen_node.state.ready import Place
 from queen_node.state.rows import CursorRow, GroupRow, PartitionRow, QueueRow
@@ -195,16 +194,6 @@ def _take(popping: Popping, partition: PartitionRow, first: int) -> list[bytes]:
         popping.bytes_left -= size
     popping.messages_left -= len(messages)
     return messages
-
-
-_BARE_BYTES = len(pack(0, bytes(16), b"", b"", PayloadFlag.JSON, None, None))
-
-
-def payload_bytes_of(stored: bytes) -> int:
-    """Size of a stored message's payload, without unpacking what has neither trace id nor producer."""
-    if stored[0] > PayloadFlag.RAW:
-        return len(unpack(stored).payload)
-    return len(stored) - _BARE_BYTES - transaction_id_bytes_of(stored)
 
 
 def _file_existing(step: Step, queue: QueueRow, group: GroupRow) -> None:

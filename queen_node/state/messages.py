@@ -92,15 +92,16 @@ def unpack(stored: bytes) -> Message:
         created_at_us, message_id, transaction_id, stored[position:], flags & _RAW, trace_id, producer_sub)
 
 
-def transaction_id_bytes_of(stored: bytes) -> int:
-    """How long the transaction id is."""
-    return int.from_bytes(stored[25:27], "big")
-
-
 def transaction_id_of(stored: bytes) -> bytes:
     """The transaction id alone."""
-    length = int.from_bytes(stored[25:27], "big")
-    return stored[27 : 27 + length]
+    return stored[27 : 27 + (stored[25] << 8 | stored[26])]
+
+
+def payload_bytes_of(stored: bytes) -> int:
+    """How long the payload is, without unpacking what has neither trace id nor producer."""
+    if stored[0] > _RAW:
+        return len(unpack(stored).payload)
+    return len(stored) - _HEAD.size - (stored[25] << 8 | stored[26])
 
 
 def created_at_us_of(stored: bytes) -> int:

@@ -53,7 +53,7 @@ class Listening:
     def quiet_summary(self, node: int) -> tuple[int, int]:
         return (0, 0)
 
-    def tick(self) -> None:
+    def tick(self, late_s: float) -> None:
         """Nothing happens by itself."""
 
     async def next_heard(self) -> tuple[int, Heard]:

@@ -6,6 +6,7 @@ import resource
 import sys
 import time
 from array import array
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import msgspec
@@ -77,11 +78,27 @@ def send(loop: Loop, job: SendJob) -> Outcome:
     )
 
 
+def _number_ranges(job: FillJob | FillRowsJob) -> Iterator[range]:
+    """The items of each call."""
+    return (range(first, min(first + job.items, job.count)) for first in range(0, job.count, job.items))
+
+
+def _filled(
+    loop: Loop, job: FillJob | FillRowsJob, sender: Sender, watch: Stopwatch, accepted: Callable[[], int],
+) -> Outcome:
+    """Sends it all. accepted: items, once that is done."""
+    loop.add(sender, job.connections)
+    loop.run(after_s(job.seconds_max), lambda: sender.is_done)
+    seconds, load_cpu_s = watch.seconds, watch.load_cpu_s
+    latency_ms, items = spread(ns / 1e6 for ns in sender.took_ns), accepted()
+    return Outcome(
+        loop.calls, items, seconds, load_cpu_s, loop.refused, loop.example, latency_ms, missing=job.count - items)
+
+
 def fill(loop: Loop, job: FillJob) -> Outcome:
     stretch_ms = job.last_delay_ms - job.first_delay_ms
 
-    def one_call(first: int) -> bytes:
-        numbers = range(first, min(first + job.items, job.count))
+    def one_call(numbers: range) -> bytes:
         delays_ms = [job.first_delay_ms + stretch_ms * number // job.count for number in numbers]
         return calls.schedule_call(job.queue, numbers, delays_ms)
 
@@ -91,36 +108,20 @@ def fill(loop: Loop, job: FillJob) -> Outcome:
         nonlocal accepted
         accepted += sum(result.ok for result in calls.decode_timer_results(body).results)
 
-    sender = Sender((one_call(first) for first in range(0, job.count, job.items)), count)
-    watch = Stopwatch()
-    loop.add(sender, job.connections)
-    loop.run(after_s(job.seconds_max), lambda: sender.is_done)
-    seconds, load_cpu_s = watch.seconds, watch.load_cpu_s
-    latency_ms = spread(ns / 1e6 for ns in sender.took_ns)
-    return Outcome(
-        loop.calls, accepted, seconds, load_cpu_s, loop.refused, loop.example, latency_ms, missing=job.count - accepted
-    )
+    return _filled(loop, job, Sender(map(one_call, _number_ranges(job)), count), Stopwatch(), lambda: accepted)
 
 
 def fill_rows(loop: Loop, job: FillRowsJob) -> Outcome:
     stretch_s = job.last_end_s - job.first_end_s
     watch = Stopwatch()
 
-    def one_call(first: int) -> bytes:
-        numbers = range(first, min(first + job.items, job.count))
+    def one_call(numbers: range) -> bytes:
         left_s = job.first_end_s - watch.seconds
         return calls.put_call(
             job.namespace, numbers, [max(round(left_s + stretch_s * number / job.count), 1) for number in numbers])
 
-    sender = Sender(one_call(first) for first in range(0, job.count, job.items))
-    loop.add(sender, job.connections)
-    loop.run(after_s(job.seconds_max), lambda: sender.is_done)
-    seconds, load_cpu_s = watch.seconds, watch.load_cpu_s
-    accepted = min(sender.accepted * job.items, job.count)
-    latency_ms = spread(ns / 1e6 for ns in sender.took_ns)
-    return Outcome(
-        loop.calls, accepted, seconds, load_cpu_s, loop.refused, loop.example, latency_ms, missing=job.count - accepted
-    )
+    sender = Sender(map(one_call, _number_ranges(job)))
+    return _filled(loop, job, sender, watch, lambda: min(sender.accepted * job.items, job.count))
 
 
 def paced(loop: Loop, job: PacedJob) -> Outcome:

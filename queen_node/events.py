@@ -151,7 +151,7 @@ class TransferLeadership:
 
 
 SnapshotEvent = SnapshotEnded | SnapshotWhole | SnapshotFlipped
-DUE, ALARM, LET_POPS_GO, TICK = Due(), Alarm(), LetPopsGo(), Tick()
+DUE, ALARM, LET_POPS_GO = Due(), Alarm(), LetPopsGo()
 Event = (
     tuple[Lane, Pending] | PendingRead | Pop | Withdraw | HandBack | Written | Heard | HeardClock | Tick | Due | Alarm
     | LetPopsGo | Wake | AskAlso | HandOver | Campaign | SnapshotEvent | ChangeMembers | TransferLeadership

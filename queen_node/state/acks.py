@@ -108,10 +108,14 @@ def _ack_part(step: Step, group: bytes, part: Said) -> list[Acked]:
     place = find_place(step, group, part.partition_id, part.lease_id)
     if isinstance(place, Place):
         verdicts, released = carry_out(step, judge(step, place, place.cursor, part))
-        return list(zip(part.ids, verdicts, repeat(released), strict=False))
+        return _answers(part.ids, verdicts, released)
     if place == INVALID_LEASE:
         return _repeated(step, group, part)
-    return list(zip(part.ids, repeat(place), repeat(False), strict=False))
+    return _answers(part.ids, [place] * len(part.ids), False)
+
+
+def _answers(ids: Sequence[bytes], verdicts: Sequence[int], released: bool) -> list[Acked]:
+    return list(zip(ids, verdicts, repeat(released, len(ids)), strict=True))
 
 
 def find_place(step: Step, group: bytes, partition_id: int, lease_id: bytes) -> Place | int:
@@ -194,9 +198,9 @@ def _repeated(step: Step, group: bytes, part: Said) -> list[Acked]:
     partition = partition_of_id(store, part.partition_id)
     memory = ack_memory.recall(store, part.partition_id, group, part.lease_id, step.now_us)
     if memory is None or partition is None:
-        return list(zip(ids, repeat(INVALID_LEASE), repeat(False), strict=False))
+        return _answers(ids, [INVALID_LEASE] * len(ids), False)
     if memory.digest == _digest(part):
-        return list(zip(ids, memory.verdicts_of(len(ids)), repeat(True), strict=False))
+        return _answers(ids, memory.verdicts_of(len(ids)), True)
     items = list(zip(ids, part.statuses, strict=True))
     completed = {transaction_id for transaction_id, status in items if status == COMPLETED}
     passed = lookup.known_at_or_below(store, partition, completed, memory.reached)

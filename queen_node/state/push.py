@@ -147,8 +147,8 @@ class Appender:
         partition.next_offset = first + count
         tail.appended += count
         return list(zip(
-            message_ids, transaction_ids, repeat(queue_name), repeat(False), range(first, first + count),
-            strict=False))
+            message_ids, transaction_ids, repeat(queue_name, count), repeat(False, count), range(first, first + count),
+            strict=True))
 
     def first_stored(self, items: Sequence[Item]) -> tuple[int, MessageIdRow] | None:
         """The first item that repeats what is stored inside its partition's window: (index, the original). Writes

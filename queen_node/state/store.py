@@ -195,7 +195,7 @@ class Store:
         """
         self._batch[key] = value
         if self._young_bytes > YOUNG_BYTES:
-            self._older, self._young, self._young_bytes = self._young, {}, 0
+            self._begin_young()
         self._young[key] = value
         self._young_bytes += len(value) + YOUNG_OVERHEAD_BYTES
 
@@ -204,9 +204,12 @@ class Store:
         pairs = dict(zip(keys, values, strict=True))
         self._batch.update(pairs)
         if self._young_bytes > YOUNG_BYTES:
-            self._older, self._young, self._young_bytes = self._young, {}, 0
+            self._begin_young()
         self._young.update(pairs)
         self._young_bytes += sum(map(len, values)) + len(values) * YOUNG_OVERHEAD_BYTES
+
+    def _begin_young(self) -> None:
+        self._older, self._young, self._young_bytes = self._young, {}, 0
 
     def put_fresh(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """As `put` of each pair, for kinds of rows that are neither kept decoded nor young."""

@@ -238,8 +238,8 @@ NO_CAPS = KvCaps()
 def kv(
     request_id: bytes, operations: Sequence[KvOperation], *, one: bool = False, caps: KvCaps = NO_CAPS,
 ) -> bytes:
-    """Key/value operations of one call, one of which at least writes or checks (kv.md). one: answered as the bare
-    element of a path route."""
+    """Key/value operations of one call, one of which at least writes or checks (kv.md); none at all: an entry is wanted
+    for the time that it carries. one: answered as the bare element of a path route."""
     return cbor2.dumps((Kind.KV, request_id, operations, one, caps))
 
 

@@ -29,9 +29,9 @@ class Query(IntEnum):
     TIMER_LIST = 2  # queue, after, limit
     TIMER_COUNT = 3  # queue, prefix
     DEAD_LETTERS = 4  # queue or None, group or None, partition or None, from_us, to_us, limit, offset
-    KV = 5  # whether it is one of a path route, operations; answered packed
+    KV = 5  # as of the last entry?, whether it is one of a path route, operations; answered packed
     KV_NAMESPACES = 6
-    KV_LIST = 7  # namespace, prefix, after, limit, keys only?, dead rows too?
+    KV_LIST = 7  # as of the last entry?, namespace, prefix, after, limit, keys only?, dead rows too?
     LOCKS = 8  # operations; answered packed
 
 

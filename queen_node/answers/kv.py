@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from queen_node import errors
-from queen_node.answers import Rendered, pack, result
+from queen_node.answers import NOTHING, Rendered, pack, result
 from queen_node.commands import KvOp
 from queen_node.state import kv, kv_rows
 from queen_node.state.keys import KV_NAMESPACE, after
@@ -137,12 +137,23 @@ def kv_element(index: int, element: Element) -> KvElement:
 
 
 def read_kv(view: CommittedStore, fields: Sequence[Any]) -> Reader:
-    """The answer of a call of reads alone (KV-53): whether it is one of a path route, operations."""
-    one, operations = fields
+    """The answer of a call of reads alone (KV-53): as of the last entry?, whether it is one of a path route,
+    operations. NOTHING: see `untold`."""
+    at_entry, one, operations = fields
     yield from ()
     # In one turn, however many rows: all look-ups of a call see one state. 1,024 take 5 ms.
-    reading = Reading(view, view.now_us)
-    return pack((one, None, False, [reading.answer(operation) for operation in operations]))
+    reading = Reading(view, view.stamp_us if at_entry else view.now_us)
+    elements = [reading.answer(operation) for operation in operations]
+    return NOTHING if untold(view, reading.ended_us) else pack((one, None, False, elements))
+
+
+def untold(view: CommittedStore, ended_us: int) -> bool:
+    """Whether a lifetime that ended then is over only by a clock that no entry carries yet.
+
+    Then nobody may be told: the clock of a next leader may be behind by the age of its last sample (M-23), and the row
+    would be alive again without having been written (KV-70). Whoever asks has an entry made, and asks again.
+    """
+    return ended_us > view.stamp_us
 
 
 def read_namespaces(view: CommittedStore, _fields: Sequence[Any]) -> Reader:
@@ -157,12 +168,16 @@ def read_namespaces(view: CommittedStore, _fields: Sequence[Any]) -> Reader:
 
 
 def read_list(view: CommittedStore, fields: Sequence[Any]) -> Reader:
-    """A page of a namespace (KV-81): namespace, prefix, after, limit, keys only?, dead ones too?"""
-    namespace, prefix, after_key, limit, keys_only, include_expired = fields
+    """A page of a namespace (KV-81): as of the last entry?, namespace, prefix, after, limit, keys only?, dead ones too?
+    NOTHING: see `untold`."""
+    at_entry, namespace, prefix, after_key, limit, keys_only, include_expired = fields
+    now_us = view.stamp_us if at_entry else view.now_us
     rows: list[Row] = []
     total, truncated, next_after = 0, False, None
     for looked_at, (key, row) in enumerate(kv_rows.stored(view, namespace, prefix, after_key), start=1):
-        alive = row.is_alive(view.now_us)
+        alive = row.is_alive(now_us)
+        if not alive and untold(view, row.expires_us):
+            return NOTHING
         if alive or include_expired:
             if len(rows) == limit or total >= kv.READ_BYTES_MAX:
                 truncated = True

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from queen_node import errors
 from queen_node.answers import NOTHING, Rendered, pack
-from queen_node.answers.kv import end_text
+from queen_node.answers.kv import end_text, untold
 from queen_node.commands import LockOp
 from queen_node.state import locks
 from queen_node.state.locks import Holder, LockResult, LocksAnswer
@@ -76,7 +76,7 @@ def read_locks(view: CommittedStore, fields: Sequence[Any]) -> Reader:
     """The answer of gets and acquires if it needs no entry, else NOTHING: operations."""
     yield from ()
     judged = locks.judge(view, view.now_us, 0, fields[0])
-    return pack((False, judged.results)) if judged.settled else NOTHING
+    return pack((False, judged.results)) if judged.settled and not untold(view, judged.ended_us) else NOTHING
 
 
 def _element(index: int, result: LockResult) -> _Element:

@@ -238,10 +238,14 @@ def ended_figures(store: Store, now_us: int, at_most: int) -> tuple[int, int]:
 
 
 class Reading:
-    """The reads of one call at one instant. They share one allowance of bytes (KV-52), and one of rows to walk over."""
+    """The reads of one call at one instant. They share one allowance of bytes (KV-52), and one of rows to walk over.
+
+    ended_us: the latest end of a lifetime that counted as over; 0: none did.
+    """
 
     def __init__(self, view: Store | CommittedStore, now_us: int) -> None:
         self._view, self._now_us = view, now_us
+        self.ended_us = 0
         self._bytes_left, self._rows_left = READ_BYTES_MAX, ROWS_LOOKED_AT_MAX
 
     def answer(self, operation: Operation) -> Element:
@@ -255,7 +259,13 @@ class Reading:
 
     def _alive(self, namespace: bytes, key: bytes) -> KvRow | None:
         row = kv_rows.find(self._view, namespace, key)
-        return row if row is not None and row.is_alive(self._now_us) else None
+        return row if row is not None and self._is_alive(row) else None
+
+    def _is_alive(self, row: KvRow) -> bool:
+        if row.is_alive(self._now_us):
+            return True
+        self.ended_us = max(self.ended_us, row.expires_us)
+        return False
 
     def _get(self, namespace: bytes, key: bytes) -> Single:
         row = self._alive(namespace, key)
@@ -279,7 +289,7 @@ class Reading:
     def _get_prefix(self, namespace: bytes, prefix: bytes, after_key: bytes, limit: int, keys_only: bool) -> Page:
         rows: list[PageRow] = []
         for key, row in kv_rows.stored(self._view, namespace, prefix, after_key):
-            if row.is_alive(self._now_us):
+            if self._is_alive(row):
                 if len(rows) == limit or self._bytes_left <= 0:
                     return Page(KvOp.GET_PREFIX, rows, [], True, rows[-1].key if rows else after_key or None)
                 rows.append(self._row(key, row, keys_only))

@@ -55,12 +55,13 @@ class LockResult(msgspec.Struct, array_like=True, frozen=True):
 
 class Judged(NamedTuple):
     """What the operations of a call come to. adds: whether an acquire adds a row. settled: nothing is written, and that
-    will be so for another second."""
+    will be so for another second. ended_us: the latest end of a lifetime that counted as over; 0: none did."""
 
     results: list[LockResult]
     changes: list[Change]
     adds: bool
     settled: bool
+    ended_us: int
 
 
 # (does it exceed the tenant's caps?, else the results)
@@ -81,7 +82,7 @@ class _Judge:
     def __init__(self, view: Readable, now_us: int, version: int) -> None:
         self._view, self._now_us, self._version = view, now_us, version
         self.changes: list[Change] = []
-        self.adds, self.settled = False, True
+        self.adds, self.settled, self.ended_us = False, True, 0
 
     def judge(self, operation: Operation) -> LockResult:
         op = operation[0]
@@ -97,7 +98,7 @@ class _Judge:
 
     def _acquire(self, name: bytes, ttl_s: int, owner: str | None, limit: int) -> LockResult:
         rows = dict(_stored(self._view, name, limit))
-        held = {slot: row for slot, row in rows.items() if row.is_alive(self._now_us)}
+        held = {slot: row for slot, row in rows.items() if self._is_alive(row)}
         holders = [_holder(slot, row) for slot, row in sorted(held.items())]
         for holder in holders:
             if owner is not None and holder.owner == owner:  # the same permit, not a second one (LK-21)
@@ -136,11 +137,17 @@ class _Judge:
 
     def _alive(self, name: bytes, slot: int) -> KvRow | None:
         row = kv_rows.find(self._view, NAMESPACE, lock_key(name, slot))
-        return row if row is not None and row.is_alive(self._now_us) else None
+        return row if row is not None and self._is_alive(row) else None
 
     def _holders(self, name: bytes) -> list[Holder]:
         rows = sorted(_stored(self._view, name, SLOTS))
-        return [_holder(slot, row) for slot, row in rows if row.is_alive(self._now_us)]
+        return [_holder(slot, row) for slot, row in rows if self._is_alive(row)]
+
+    def _is_alive(self, row: KvRow) -> bool:
+        if row.is_alive(self._now_us):
+            return True
+        self.ended_us = max(self.ended_us, row.expires_us)
+        return False
 
     def _write(self, name: bytes, slot: int, ttl_s: int, value: bytes, before: KvRow | None) -> KvRow:
         self.settled = False
@@ -154,7 +161,7 @@ def judge(view: Readable, now_us: int, version: int, operations: Sequence[Operat
     """Judge the operations of one call and write nothing. version: the last one that the group has given."""
     one = _Judge(view, now_us, version)
     results = [one.judge(operation) for operation in operations]
-    return Judged(results, one.changes, one.adds, one.settled)
+    return Judged(results, one.changes, one.adds, one.settled, one.ended_us)
 
 
 def apply_locks(step: Step, command: Sequence[Any]) -> LocksAnswer:

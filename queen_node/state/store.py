@@ -174,7 +174,7 @@ class Store:
     def committed(self, now_us: int = 0) -> CommittedStore:
         """What is committed, for reads beside the entry that is being applied. now_us: the instant of the read, where
         time decides what is there; never before the last entry's."""
-        return CommittedStore(self.engine, self._prefix, max(now_us, self.meta.stamp_us))
+        return CommittedStore(self.engine, self._prefix, max(now_us, self.meta.stamp_us), self.meta.stamp_us)
 
     # --- writing
 
@@ -318,9 +318,10 @@ class Store:
 class CommittedStore:
     """A group's committed rows, for reads. An iteration sees one instant however many turns of the loop it takes."""
 
-    def __init__(self, engine: Rows, prefix: bytes, now_us: int = 0) -> None:
+    def __init__(self, engine: Rows, prefix: bytes, now_us: int = 0, stamp_us: int = 0) -> None:
         self._engine, self._prefix = engine, prefix
         self.now_us = now_us  # at which everything is judged, µs of the group clock
+        self.stamp_us = stamp_us  # of the last entry: no later leader's clock starts below it (M-21)
 
     def get(self, key: bytes) -> bytes | None:
         """The value at `key` now."""

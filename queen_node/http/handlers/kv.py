@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import trio
 
 from queen_node import commands, errors, queries
-from queen_node.answers import read_result
+from queen_node.answers import NOTHING, read_result
 from queen_node.answers.kv import decode_answer, rendered
 from queen_node.errors import Refused
 from queen_node.http.handlers.kv_calls import (
@@ -88,8 +88,7 @@ class KvHandlers:
 
     async def _decided(self, request: Request, call: KvCall, *, one: bool) -> KvAnswer:
         if not call.writes:
-            query = queries.query(Query.KV, one, call.operations)
-            return decode_answer(await self._gate.read(request.tenant, query))
+            return decode_answer(await self._read_told(request.tenant, Query.KV, one, call.operations))
         command = commands.kv(self._ids.request_id(), call.operations, one=one)
         if len(command) > self._command_max_bytes:
             raise Refused(errors.KV_VALUE_TOO_LARGE, "the call", limit=self._command_max_bytes, got=len(command))
@@ -131,17 +130,24 @@ class KvHandlers:
         """Every namespace of the tenant (KV-80)."""
         _no_query_string(request)
         self._gate.take_token(request.tenant, writes=False)
-        return await self._page(request, queries.query(Query.KV_NAMESPACES))
+        query = queries.query(Query.KV_NAMESPACES)
+        return Response(*read_result(await self._gate.read(request.tenant, query)))
 
     async def list(self, request: Request) -> Response:
         """A page of one namespace (KV-81)."""
         _no_query_string(request)
         fields = read_list(request.body)
         self._gate.take_token(request.tenant, writes=False)
-        return await self._page(request, queries.query(Query.KV_LIST, *fields))
+        return Response(*read_result(await self._read_told(request.tenant, Query.KV_LIST, *fields)))
 
-    async def _page(self, request: Request, query: bytes) -> Response:
-        return Response(*read_result(await self._gate.read(request.tenant, query)))
+    async def _read_told(self, tenant: bytes, kind: Query, *fields: object) -> bytes:
+        """The result of a read in which time decides what is there. What it tells of the end of a lifetime stands
+        behind an entry of the log by then (`answers.kv.untold`)."""
+        raw = await self._gate.read(tenant, queries.query(kind, False, *fields))
+        if raw != NOTHING:
+            return raw
+        await self._gate.write(tenant, commands.kv(self._ids.request_id(), (), one=False))
+        return await self._gate.read(tenant, queries.query(kind, True, *fields))
 
 
 def _names_in_path(request: Request) -> tuple[str, str]:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
+from queen_node import queries
+from queen_node.answers import NOTHING
+from queen_node.answers.kv import decode_answer
 from queen_node.answers.push import push_results
 from queen_node.answers.timers import render_timers
 from queen_node.calls import PendingRead
+from queen_node.commands import KvOp
 from queen_node.guests import SEEN_MAX, SEEN_TICKS, Guests
 from queen_node.peer_calls import Forward, ForwardPop, Nothing
+from queen_node.queries import Query
 from queen_node.slots import Slot
+from queen_node.state.kv import Single
+from queen_node.state.store import Store
 from tests.unit.group.driver import delivered, outcome
 from tests.unit.group.three import Three
 
@@ -48,6 +55,39 @@ def test_a_read_on_any_node_is_judged_at_the_leaders_time() -> None:
     three.members[2].group.read(read)
     three.settle()
     assert read.slot.answered and read.now_us == leader.group.raft.clock.now_us() == times[0]
+
+
+def test_a_row_that_is_dead_by_a_clock_that_no_entry_carries_is_not_told_of() -> None:
+    """KV-70, M-23: the next leader, which heard no sample, is behind, and the row lives on there until its own time."""
+    three = Three()
+    three.elect(1)
+    put = three.kv(1, (KvOp.PUT, b"n", b"k", b"1", 20, None, False))
+    three.pass_time(20.1)
+    assert put.answered
+    get = (KvOp.GET, b"n", b"k")
+    leader, next_one = three.members[1].group, three.members[2].group
+    at_us = leader.raft.clock.now_us()
+    assert next_one.raft.clock.now_us() < at_us, "or there is nothing to fear"
+    asked = queries.query(Query.KV, False, True, (get,))
+    assert answered(leader.machine.store, at_us, asked) == NOTHING
+    three.kv(1)
+    three.settle()
+    told = queries.query(Query.KV, True, True, (get,))
+    assert next_one.raft.clock.now_us() >= at_us, "where it would begin to lead from"
+    for member in (leader, next_one):
+        (element,) = decode_answer(answered(member.machine.store, 0, told))[3]
+        assert isinstance(element, Single) and not element.done
+
+
+def answered(store: Store, now_us: int, query: bytes) -> bytes:
+    """What a read of the committed state gives."""
+    reader = queries.reader(store.committed(now_us), query)
+    while True:
+        try:
+            next(reader)
+        except StopIteration as end:
+            result: bytes = end.value
+            return result
 
 
 def test_calls_wait_for_a_leader_and_then_for_nothing() -> None:

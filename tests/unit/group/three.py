@@ -151,6 +151,9 @@ class Three:
             b"Default", None)
         return self._submit(node, commands.timers(member.ids.request_id(), [operation], firing=True))
 
+    def kv(self, node: int, *operations: commands.KvOperation) -> Slot:
+        return self._submit(node, commands.kv(self.members[node].ids.request_id(), operations, one=False))
+
     def cancel(self, node: int, queue: bytes, key: bytes) -> Slot:
         member = self.members[node]
         operation = (TimerOp.CANCEL, queue, key, None)

@@ -114,6 +114,8 @@ class KvModel:
         current: Any = row.value if row else 0
         if isinstance(current, str):
             return _refused(op, "type", row)
+        if isinstance(current, float) and current.is_integer() and abs(current) <= WHOLE_MAX:
+            current = int(current)  # a sum that came out whole has no fraction from then on (KV-42)
         total = current + op["delta"]
         outside = (op["min"] is not None and total < op["min"]) or (op["max"] is not None and total > op["max"])
         too_large = abs(total) > WHOLE_MAX if isinstance(total, int) else not math.isfinite(total)

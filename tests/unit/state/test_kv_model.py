@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from queen_node.commands import KvOp
@@ -104,8 +104,17 @@ def element_of(element: Element) -> dict[str, Any]:
     return shown
 
 
+def _sum_of(value: float, *deltas: float) -> list[tuple[float, str, list[Op]]]:
+    """A number is put, then each of these is added in a call of its own."""
+    common: Op = {"ns": "n", "key": "a", "ttlSeconds": None, "required": False}
+    put: Op = {"op": "put", "value": value, "expect": None, **common}
+    incrs: list[Op] = [{"op": "incr", "delta": delta, "min": None, "max": None, **common} for delta in deltas]
+    return [(0.0, "", [op]) for op in (put, *incrs)]
+
+
 @settings(max_examples=150)
 @given(st.lists(steps, max_size=8))
+@example(_sum_of(0.5, 2**52, 2**52))  # whole once the half is lost: the next sum is held to whole numbers
 def test_any_sequence_of_calls_is_answered_as_the_contract_says(history: list[tuple[float, str, list[Op]]]) -> None:
     """KV-14 to KV-52, KV-71, whatever was swept or restarted in between: that only frees space."""
     state, model = KvState(), KvModel()

@@ -322,7 +322,6 @@ _NOT_BUILT = {
     "tls_key": "this release speaks no TLS",
     "tls_ca": "this release speaks no TLS",
     "encryption_key": "this release encrypts nothing",
-    "test_apply_refuse_key": "no write is refused by its key",
 }
 
 

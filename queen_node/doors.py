@@ -74,8 +74,7 @@ def build_handlers(
     kv_limits = KvLimits(settings.kv_max_ops_per_call, settings.kv_max_keys_per_call, settings.kv_max_value_bytes)
     transactions = TransactionHandlers(
         broker, ids, limits, kv_limits, firing=firing, timeout_ms=call_ms, rules=rules,
-        subscription_mode=settings.subscription_mode,
-        command_max_bytes=min(COMMAND_MAX_BYTES, settings.entry_max_bytes))
+        command_max_bytes=min(COMMAND_MAX_BYTES, settings.entry_max_bytes), caps_of=quotas.caps_of)
     gate = KvGate(broker, quotas, KvFigures(metrics, time.monotonic), timeout_ms=call_ms)
     kv = KvHandlers(gate, ids, kv_limits, command_max_bytes=settings.entry_max_bytes)
     pushes = PushHandlers(broker, ids, timeout_ms=push_ms)

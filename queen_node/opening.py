@@ -49,6 +49,7 @@ class Opened:
     is_new: bool  # nothing was here before
     layout: Layout
     listed: tuple[int, ...]  # the nodes that the settings name
+    refused_key: bytes = b""  # see Store
 
 
 def open_data(settings: config.Settings) -> Opened:
@@ -76,7 +77,9 @@ def open_data(settings: config.Settings) -> Opened:
     if recovered.torn is not None:
         log.info("torn tail of the log cut", tail=str(recovered.torn))
     listed = tuple(member.node_id for member in members)
-    return Opened(places, wal, recovered, disk, engine, incarnations, is_new, layout, listed)
+    return Opened(
+        places, wal, recovered, disk, engine, incarnations, is_new, layout, listed,
+        refused_key=settings.test_apply_refuse_key.encode())
 
 
 def close_data(opened: Opened) -> None:
@@ -89,7 +92,8 @@ def close_data(opened: Opened) -> None:
 def open_machine(opened: Opened, life: int) -> Machine:
     """A group's state. Raises CannotStart when it does not go with the log."""
     try:
-        machine = Machine(Store(opened.engine, life=life, incarnation=opened.incarnations.current(life)))
+        machine = Machine(Store(
+            opened.engine, life=life, incarnation=opened.incarnations.current(life), refused_key=opened.refused_key))
     except StoreDamaged as error:
         raise CannotStart(str(error)) from error
     _check_agreement(opened, life, machine)

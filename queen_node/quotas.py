@@ -1,7 +1,8 @@
-"""What a tenant may ask of a node in a second (tenancy-auth.md 6): token buckets for reads and writes.
+"""What a tenant may ask of a node in a second, and what it may hold (tenancy-auth.md 6).
 
-In memory, a node each: a client that sprays three nodes gets three times the rate, which is documented. Occupancy
-(how much may be stored) is decided where the entry applies, not here.
+Rates are token buckets in memory, a node each: a client that sprays three nodes gets three times the rate, which is
+documented. Occupancy (how much may be stored) is decided where the entry applies (README 12): here it is only known
+which caps are in force, for the door to stamp into the command.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from queen_node.commands import NO_CAPS, KvCaps
 from raft.invariants import must
 
 SECOND_NS = 1_000_000_000
@@ -61,11 +63,20 @@ class Buckets:
         self._forget_at = max(TENANTS_KEPT, 2 * len(self._full_at_ns))
 
 
-class Quotas:
-    """The rates of one node. clock_ns: a monotonic clock."""
+def no_caps(_tenant: bytes) -> KvCaps:
+    """Of a tenant without a quota row, where no grant is required (TA-57): as much as there is room for."""
+    return NO_CAPS
 
-    def __init__(self, *, reads: Rate, writes: Rate, clock_ns: Callable[[], int]) -> None:
+
+class Quotas:
+    """The limits of one node's tenants. clock_ns: a monotonic clock. caps_of: what a tenant may hold, by its row in
+    group 0 as this node knows it."""
+
+    def __init__(
+        self, *, reads: Rate, writes: Rate, clock_ns: Callable[[], int], caps_of: Callable[[bytes], KvCaps] = no_caps,
+    ) -> None:
         self._reads, self._writes, self._clock_ns = Buckets(reads), Buckets(writes), clock_ns
+        self.caps_of = caps_of
 
     def take_read(self, tenant: bytes) -> int:
         """Spend one of the tenant's read tokens: 0; or the seconds to wait, and nothing is spent."""

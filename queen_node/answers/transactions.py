@@ -36,12 +36,11 @@ _json = msgspec.json.Encoder().encode
 
 def render_committed(
     transaction_id: str, committed: Committed, layout: Sequence[bool], acks: Acks, pushes: Sequence[PushItem],
-    positions: int,
 ) -> Iterator[bytes]:
     """The body of a success (TX-40), in pieces: let others run in between. layout: which of the results of `operations`
-    are acks; acks, pushes: as sent; positions: how many."""
+    are acks; acks, pushes: as sent."""
     yield b'{"transactionId":"%b","success":true,"results":[' % transaction_id.encode()
-    results = _results(committed, layout, acks, pushes, positions)
+    results = _results(committed, layout, acks, pushes)
     index, comma = 0, b""
     while batch := list(islice(results, RESULTS_A_SLICE)):
         yield comma + b",".join([b'{"index":%d,%b' % each for each in enumerate(batch, index)])
@@ -50,7 +49,7 @@ def render_committed(
 
 
 def _results(
-    committed: Committed, layout: Sequence[bool], acks: Acks, pushes: Sequence[PushItem], positions: int,
+    committed: Committed, layout: Sequence[bool], acks: Acks, pushes: Sequence[PushItem],
 ) -> Iterator[bytes]:
     """Each result behind its index, which is the first field of all."""
     ack_results, push_results = _acks(committed, acks), _pushes(committed, pushes)
@@ -61,8 +60,6 @@ def _results(
         yield b'%b,"type":"kv","opIndex":%d}' % (made[made.index(b",") + 1 : -1], op_index)  # its own index goes
     for op_index, timer in enumerate(committed.timer_results):
         yield b'"type":"timer","opIndex":%d,%b' % (op_index, _json(timer_result(timer))[1:])
-    for op_index in range(positions):
-        yield b'"type":"position","opIndex":%d,"success":true}' % op_index
 
 
 def _acks(committed: Committed, acks: Acks) -> Iterator[bytes]:

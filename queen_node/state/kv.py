@@ -28,6 +28,10 @@ ROWS_LOOKED_AT_MAX = 4096  # by the getPrefix of one call: dead rows, not swept 
 Operation = Sequence[Any]  # commands.KvOperation as it comes out of CBOR
 
 
+class RefusedByHook(Exception):
+    """A write of the key that QUEEN_TEST_APPLY_REFUSE_KEY names, in any namespace: its entry cannot be applied here."""
+
+
 class Reason(IntEnum):
     """Why an operation did not apply (KV-32)."""
 
@@ -172,9 +176,11 @@ def carry_out(step: Step, operations: Sequence[Operation], judged: Judged) -> li
 
 
 def write_changes(store: Store, changes: Sequence[Change]) -> None:
-    """Write what was judged on the same view."""
+    """Write what was judged on the same view. Raises RefusedByHook."""
     if not changes:
         return
+    if store.refused_key:
+        _refuse(store.refused_key, changes)
     writer = kv_rows.Writer(store)
     for change in changes:
         if change.row is not None:
@@ -182,6 +188,11 @@ def write_changes(store: Store, changes: Sequence[Change]) -> None:
         elif change.before is not None:
             writer.remove(change.own_key, change.namespace, change.before)
     writer.finish()
+
+
+def _refuse(key: bytes, changes: Sequence[Change]) -> None:
+    if any(change.own_key == kv_key(change.namespace, key) for change in changes):
+        raise RefusedByHook("refused by the test hook QUEEN_TEST_APPLY_REFUSE_KEY")
 
 
 def apply_kv(step: Step, command: Sequence[Any]) -> KvAnswer:

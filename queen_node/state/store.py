@@ -93,8 +93,10 @@ class Store:
     committed.
     """
 
-    def __init__(self, engine: Engine, *, life: int, incarnation: int = 1) -> None:
-        self.engine, self.life = engine, life
+    def __init__(self, engine: Engine, *, life: int, incarnation: int = 1, refused_key: bytes = b"") -> None:
+        """refused_key: the test hook QUEEN_TEST_APPLY_REFUSE_KEY, whose KV writes fail where they apply; empty: none.
+        """
+        self.engine, self.life, self.refused_key = engine, life, refused_key
         self.reopen(incarnation)
 
     def reopen(self, incarnation: int) -> None:

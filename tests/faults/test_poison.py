@@ -134,6 +134,24 @@ async def test_a_skip_that_names_another_entry_steps_over_nothing(node: NodeProc
     node.check_log()
 
 
+async def test_a_client_can_write_the_poison_where_a_hook_refuses_the_key(node: NodeProcess) -> None:
+    """config.md 10: committed and not applied; without the hook it applies at the next start."""
+    node.announced.append(SAID)
+    await trio.to_thread.run_sync(node.start, {"QUEEN_TEST_APPLY_REFUSE_KEY": "bad"})
+    row = {"value": 1, "forever": True}
+    async with HttpClient(node.port) as http:
+        assert (await http.request("PUT", "/api/v1/kv/n/good", row)).status == 200
+        assert (await http.request("PUT", "/api/v1/kv/n/bad", row)).status == 503
+        health = (await http.get("/health")).json()
+        assert health["groups"]["failed"] == [LIFE] and "REFUSE_KEY" in health["raft"]["apply"]["failure"]["error"]
+    assert await trio.to_thread.run_sync(node.stop) == 0, node.log_tail()
+    await trio.to_thread.run_sync(node.start)
+    async with HttpClient(node.port) as http:
+        for key in ("good", "bad"):
+            assert (await http.get(f"/api/v1/kv/n/{key}")).json()["value"] == 1
+    node.check_log()
+
+
 async def _start_poisoned(node: NodeProcess, extra: dict[str, str] | None = None) -> None:
     """Start, and wait until the node has met the entry."""
     node.launch(extra)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from queen_node.commands import KvCaps
 from queen_node.http.handlers.kv import KvHandlers
 from queen_node.http.handlers.kv_calls import KvLimits
 from queen_node.http.handlers.kv_gate import KvGate
@@ -14,7 +16,7 @@ from queen_node.http.routes import build_router
 from queen_node.ids import IdMint
 from queen_node.kv_figures import KvFigures
 from queen_node.metrics import Metrics
-from queen_node.quotas import Quotas, Rate
+from queen_node.quotas import Quotas, Rate, no_caps
 from tests.support.fake_broker import FakeBroker
 from tests.support.timer_door import MANY, Reply, answered
 
@@ -22,12 +24,15 @@ from tests.support.timer_door import MANY, Reply, answered
 class KvDoor:
     """A door of its own with a clock for the rates."""
 
-    def __init__(self, *, limits: KvLimits | None = None, reads: Rate = MANY, writes: Rate = MANY) -> None:
+    def __init__(
+        self, *, limits: KvLimits | None = None, reads: Rate = MANY, writes: Rate = MANY,
+        caps_of: Callable[[bytes], KvCaps] = no_caps,
+    ) -> None:
         self.broker = FakeBroker()
         self.now_ns = 0
         self.metrics = Metrics(0.0)
         gate = KvGate(
-            self.broker, Quotas(reads=reads, writes=writes, clock_ns=lambda: self.now_ns),
+            self.broker, Quotas(reads=reads, writes=writes, clock_ns=lambda: self.now_ns, caps_of=caps_of),
             KvFigures(self.metrics, lambda: self.now_ns / 1e9), timeout_ms=30_000)
         kv = KvHandlers(gate, IdMint(), limits or KvLimits())
         self._router = build_router({**kv.handlers(), **LockHandlers(gate, IdMint()).handlers()})

@@ -6,7 +6,7 @@ import pytest
 
 from queen_node import commands
 from queen_node.applier import Applier, Poisoned, parse_skips
-from queen_node.commands import PayloadFlag
+from queen_node.commands import KvOp, LockOp, PayloadFlag
 from queen_node.crash_points import passes
 from queen_node.state.keys import QUEUE
 from queen_node.state.machine import Machine
@@ -69,3 +69,29 @@ def test_how_skips_are_written() -> None:
     for wrong in ("7", "x:0123456789abcdef", "7:xyz", f"g/7:{first}"):
         with pytest.raises(ValueError, match="must be"):
             parse_skips(wrong, 1)
+
+
+@pytest.mark.parametrize("how", ["call", "transaction", "delete", "lock"])
+async def test_a_write_of_the_key_that_the_hook_names_poisons_its_entry(how: str) -> None:
+    """config.md 10: a poison that a client can make, to rehearse what CL-133 says. Other keys are written as ever."""
+    put, other = (KvOp.PUT, b"n", b"bad", b"1", 0, None, False), (KvOp.PUT, b"n", b"good", b"1", 0, None, False)
+    command = {
+        "call": commands.kv(bytes(16), [other, put]),
+        "transaction": commands.transaction(bytes(16), kv=[other, put], firing=True),
+        "delete": commands.kv(bytes(16), [(KvOp.DELETE, b"n", b"bad", None, False)]),
+        "lock": commands.locks(bytes(16), [(LockOp.ACQUIRE, b"bad", 30, None, 1)]),
+    }[how]
+    engine, harmless = MemoryEngine(), commands.kv(bytes(16), [other if how != "delete" else put])
+    machine = Machine(Store(engine, life=1))
+    await applier(machine).apply(Entry(1, 1, EntryKind.COMMANDS, commands.entry(1000, [harmless])))
+    before = machine.store.meta.digest
+    hooked = Machine(Store(engine, life=1, refused_key=b"bad#0" if how == "lock" else b"bad"))
+    poisonous = Entry(1, 2, EntryKind.COMMANDS, commands.entry(1001, [command]))
+    with pytest.raises(Poisoned) as poisoned:
+        await applier(hooked).apply(poisonous)
+    assert (hooked.applied_index, hooked.store.meta.digest, hooked.store.batch_count) == (1, before, 0)
+    stepping = applier(hooked, {2: poisoned.value.poison.digest})
+    await stepping.apply(poisonous)
+    assert stepping.skipped == [f"g1/2:{poisoned.value.poison.digest}"]
+    await stepping.apply(Entry(1, 3, EntryKind.COMMANDS, commands.entry(1002, [commands.kv(bytes(16), [other])])))
+    assert hooked.applied_index == 3, "what does not write the key applies"

@@ -89,7 +89,8 @@ class KvHandlers:
     async def _decided(self, request: Request, call: KvCall, *, one: bool) -> KvAnswer:
         if not call.writes:
             return decode_answer(await self._read_told(request.tenant, Query.KV, one, call.operations))
-        command = commands.kv(self._ids.request_id(), call.operations, one=one)
+        caps = self._gate.caps_of(request.tenant)
+        command = commands.kv(self._ids.request_id(), call.operations, one=one, caps=caps)
         if len(command) > self._command_max_bytes:
             raise Refused(errors.KV_VALUE_TOO_LARGE, "the call", limit=self._command_max_bytes, got=len(command))
         if call.grows:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from queen_node import errors
 from queen_node.broker import Broker
+from queen_node.commands import KvCaps
 from queen_node.errors import Refused
 from queen_node.http.handlers.family_gate import FamilyGate
 from queen_node.kv_figures import KvFigures
@@ -33,6 +34,10 @@ class KvGate(FamilyGate):
             if not writes:
                 self.figures.read_rejected(errors.KV_RATE.reason)
             raise Refused(replace(errors.KV_RATE, retry_after_s=wait_s))
+
+    def caps_of(self, tenant: bytes) -> KvCaps:
+        """What its command carries for the entry to compare with what the tenant holds (KV-62, README 12)."""
+        return self._quotas.caps_of(tenant)
 
     async def read(self, tenant: bytes, query: bytes) -> bytes:
         """See `FamilyGate.read`."""

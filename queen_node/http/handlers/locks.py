@@ -39,5 +39,6 @@ class LockHandlers:
                 return Response(*render_locks(raw))
         if "acquire" in call.words:
             await self._gate.admit(len(request.body))
-        command = commands.locks(self._ids.request_id(), operations)
+        caps = self._gate.caps_of(request.tenant)
+        command = commands.locks(self._ids.request_id(), operations, caps=caps)
         return Response(*render_locks(await self._gate.write(request.tenant, command)))

@@ -10,7 +10,7 @@ import trio
 from queen_node import commands
 from queen_node.answers.transactions import refusal_of, render_committed, unpacked
 from queen_node.broker import Broker, Lane, Unavailable
-from queen_node.commands import RulesOfFire
+from queen_node.commands import KvCaps, RulesOfFire
 from queen_node.errors import (
     NAME_TOO_LONG,
     STORAGE_FULL,
@@ -27,6 +27,7 @@ from queen_node.http.handlers.timers import nobody
 from queen_node.http.handlers.transaction_body import BODY_MAX_BYTES, RefusedAt, Transaction
 from queen_node.http.messages import Request, Response
 from queen_node.ids import IdMint, uuid_text
+from queen_node.quotas import no_caps
 from queen_node.state.transactions import Committed
 
 COMMAND_MAX_BYTES = 8 << 20  # M-51: applying one must not hold the group
@@ -38,9 +39,9 @@ class TransactionHandlers:
     """Answers transactions.
 
     limits: of the timers in them; kv_limits: of the key/value operations, of which only the size of a value is a
-    setting here. firing, rules, subject_of: as of `TimerHandlers`; subscription_mode: as of `PopHandlers`. timeout_ms:
-    a call's deadline, QUEEN_STMT_TIMEOUT_MS. command_max_bytes: of a whole transaction. monotonic_s: for the pace of
-    log lines.
+    setting here. firing, rules, subject_of: as of `TimerHandlers`. timeout_ms: a call's deadline,
+    QUEEN_STMT_TIMEOUT_MS. command_max_bytes: of a whole transaction. caps_of: what a tenant may hold; its rates hold
+    for no transaction (TX-6). monotonic_s: for the pace of log lines.
     """
 
     def __init__(
@@ -54,16 +55,15 @@ class TransactionHandlers:
         timeout_ms: int = 30_000,
         subject_of: Callable[[Request], bytes | None] = nobody,
         rules: RulesOfFire | None = None,
-        subscription_mode: str = "new",
         command_max_bytes: int = COMMAND_MAX_BYTES,
+        caps_of: Callable[[bytes], KvCaps] = no_caps,
         monotonic_s: Callable[[], float] = trio.current_time,
     ) -> None:
         self._broker, self._ids = broker, ids
         self._kv_limits = replace(kv_limits, operations_max=KV_OPERATIONS_MAX, keys_max=KV_KEYS_MAX)
         self._limits = replace(limits, call_max_bytes=BODY_MAX_BYTES)  # that of the whole comes first
         self._firing, self._timeout_ms, self._subject_of, self._rules = firing, timeout_ms, subject_of, rules
-        self._subscription_mode = subscription_mode
-        self._command_max_bytes = command_max_bytes
+        self._command_max_bytes, self._caps_of = command_max_bytes, caps_of
         self.declined = Declined("transaction", monotonic_s)
 
     def before_commit(self, request: Request) -> Response | Awaitable[Response | None] | None:
@@ -84,7 +84,7 @@ class TransactionHandlers:
                 transaction = self._transaction(request)
                 for _ in transaction.read(body):
                     await trio.lowlevel.checkpoint()
-            command = self._command(transaction)
+            command = self._command(request.tenant, transaction)
         except RefusedAt as error:
             return self._refusal(error.refused, error.failed_index)
         if transaction.grows and not self._broker.takes_growth():
@@ -102,26 +102,24 @@ class TransactionHandlers:
         return Response(refused.refusal.status, refused.transaction_body(self._new_id(), failed_index, particulars))
 
     def _transaction(self, request: Request) -> Transaction:
-        return Transaction(
-            self._limits, self._kv_limits, self._ids, self._subject_of(request), self._subscription_mode)
+        return Transaction(self._limits, self._kv_limits, self._ids, self._subject_of(request))
 
     async def _rendered(self, answer: Committed, transaction: Transaction) -> bytes:
         pieces: list[bytes] = []
         for piece in render_committed(
             self._new_id(), answer, transaction.layout, transaction.acks, transaction.pushes,
-            len(transaction.positions),
         ):
             if len(pieces) > PIECES_OF_ONE_SLICE:
                 await trio.lowlevel.checkpoint()
             pieces.append(piece)
         return b"".join(pieces)
 
-    def _command(self, transaction: Transaction) -> bytes:
+    def _command(self, tenant: bytes, transaction: Transaction) -> bytes:
         """The one command of the call (TX-2). Raises RefusedAt."""
         command = commands.transaction(
             self._ids.request_id(), acks=transaction.acks, pushes=transaction.pushes,
-            positions=transaction.positions, kv=transaction.kv.operations, timers=transaction.timers.operations,
-            firing=self._firing(), rules=self._rules)
+            kv=transaction.kv.operations, timers=transaction.timers.operations,
+            firing=self._firing(), caps=self._caps_of(tenant), rules=self._rules)
         if len(command) > self._command_max_bytes:
             raise RefusedAt(Refused(TX_TOO_LARGE, limit=self._command_max_bytes, got=len(command)), None)
         return command

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from queen_node.commands import AckItem, AckStatus, PositionItem, PushItem
+from queen_node.commands import AckItem, AckStatus, PushItem
 from queen_node.errors import (
     BAD_REQUEST,
     KV_NO_PREFIX_HERE,
@@ -31,11 +31,8 @@ from queen_node.http.handlers.ack import (
 )
 from queen_node.http.handlers.kv_calls import KvCall, KvLimits
 from queen_node.http.handlers.op_lists import NOT_AS_IT_SHOULD_BE, SLICE_BYTES, paced
-from queen_node.http.handlers.pop import mode_of
 from queen_node.http.handlers.push_body import NO_TRACE, Item, masked
 from queen_node.http.handlers.push_items import (
-    DEFAULT_PARTITION,
-    NAMES_BYTES_MAX,
     TRANSACTION_ID_BYTES_MAX,
     command_items,
 )
@@ -49,8 +46,6 @@ PARTS_MAX = 10_000  # M-51
 BODY_MAX_BYTES = 16 << 20  # 8 MiB of content are at most so much with base64 and escapes in it; more is never decoded
 
 ITEMS_A_SLICE = 256  # built between two turns of the loop
-METADATA_MAX_BYTES = 4096  # of a position (TX-53)
-OFFSET_MAX = (1 << 63) - 1
 
 _ABSENT = msgspec.Raw(b"")
 # Statuses as a transaction reads them (transactions.md 2.2): a misspelt refusal must not commit a step.
@@ -116,18 +111,6 @@ class _QuickBody(msgspec.Struct):
     positions: None = None
 
 
-class _Position(msgspec.Struct):
-    """Where a group reads on. `metadata` is looked at and not kept: no route reads it."""
-
-    queue: str = ""
-    consumerGroup: str = ""
-    partition: str = DEFAULT_PARTITION
-    offset: int | msgspec.UnsetType | None = msgspec.UNSET
-    metadata: str | None = None
-    subscriptionMode: str | None = None
-
-
-_decode_position = msgspec.json.Decoder(_Position)
 _decode_quickly = msgspec.json.Decoder(_QuickBody).decode
 _decode_body = msgspec.json.Decoder(_Body)
 _decode_operation = msgspec.json.Decoder(_Operation)
@@ -147,17 +130,14 @@ class Transaction:
     """
 
     def __init__(
-        self, limits: TimerLimits, kv_limits: KvLimits, ids: IdMint, producer_sub: bytes | None, subscription_mode: str,
+        self, limits: TimerLimits, kv_limits: KvLimits, ids: IdMint, producer_sub: bytes | None,
     ) -> None:
-        """subscription_mode: where a group starts that a position registers and says nothing of (PA-30)."""
         self._ids = ids
         self.acks: list[tuple[bytes, AckItem]] = []
         self.pushes: list[PushItem] = []
         self.kv = KvCall(kv_limits)
         self.timers = Call(limits, ids, producer_sub)
         self.layout: list[bool] = []
-        self.positions: list[PositionItem] = []
-        self._subscription_mode = subscription_mode
         self._items: list[Item] = []
         self._lease_texts: list[str] = []  # of each ack, as it was sent; empty: none
 
@@ -176,12 +156,7 @@ class Transaction:
         if part is Part.ACK or part is Part.PUSH:
             is_ack = part is Part.ACK
             return [flat for flat, each in enumerate(self.layout) if each is is_ack][index]
-        before = len(self.layout)
-        if part is not Part.KV:
-            before += len(self.kv.operations)
-        if part is Part.POSITION:
-            before += len(self.timers.operations)
-        return before + index
+        return len(self.layout) + index + (0 if part is Part.KV else len(self.kv.operations))
 
     def read_quickly(self, body: bytes) -> bool:
         """Take a body of one slice in, if all of it is as the rules want it. False: let `read` say why not, into a new
@@ -223,9 +198,9 @@ class Transaction:
             if pauses:
                 yield
             yield from self._take_operation(raw)
-        kv, timers, positions = top.kv or (), top.timers or (), top.positions or ()
-        _check_count(len(self.layout) + len(kv) + len(timers) + len(positions))
-        if not (self.layout or kv or timers or positions):
+        kv, timers = top.kv or (), top.timers or ()
+        _check_count(len(self.layout) + len(kv) + len(timers))
+        if not (self.layout or kv or timers):
             raise RefusedAt(Refused(TX_BAD_REQUEST, "a transaction of no parts"), None)
         self._settle_leases(top.requiredLeases or ())
         for start in range(0, len(self._items), ITEMS_A_SLICE):
@@ -234,8 +209,6 @@ class Transaction:
                 yield
         yield from self._of_family(Part.KV, self._take_kv(kv))
         yield from self._of_family(Part.TIMER, timer_calls.take_raws(timers, self.timers))
-        for raw in positions:
-            self._take_position(raw)
 
     def _of_family(self, part: Part, taking: Iterator[None]) -> Iterator[None]:
         """Read what has a route of its own: what that refuses is refused, at its place in the results."""
@@ -299,29 +272,6 @@ class Transaction:
         self._items.append(Item(queue or "", payload, item.partition, item.transactionId, item.traceId))
         self.layout.append(False)
 
-    def _take_position(self, raw: msgspec.Raw) -> None:
-        at = self.flat_index(Part.POSITION, len(self.positions))
-        try:
-            position = _decoded(bytes(raw), _decode_position, _Position)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise RefusedAt(Refused(TX_BAD_BODY, str(error)), at) from None
-        queue, group, partition = position.queue, position.consumerGroup, position.partition
-        for field, name in (("queue", queue), ("consumerGroup", group), ("partition", partition)):
-            if not name or "\0" in name:
-                raise RefusedAt(Refused(TX_BAD_REQUEST, "must be a non-empty text without U+0000", field=field), at)
-        offset = position.offset
-        if isinstance(offset, msgspec.UnsetType) or (offset is not None and not 0 <= offset <= OFFSET_MAX):
-            raise RefusedAt(Refused(TX_BAD_REQUEST, "must be a whole number from 0 on, or null", field="offset"), at)
-        metadata_bytes = len((position.metadata or "").encode())
-        if metadata_bytes > METADATA_MAX_BYTES:
-            raise RefusedAt(Refused(
-                TX_TOO_LARGE, "too many bytes", field="metadata", limit=METADATA_MAX_BYTES, got=metadata_bytes), at)
-        names = queue.encode(), partition.encode(), group.encode()
-        names_bytes = len(names[0]) + max(len(names[1]), len(names[2]))
-        if names_bytes > NAMES_BYTES_MAX:
-            raise RefusedAt(Refused(NAME_TOO_LONG, limit=NAMES_BYTES_MAX, got=names_bytes), None)
-        self.positions.append((*names, offset, mode_of(position.subscriptionMode or self._subscription_mode)))
-
     def _settle_leases(self, required: Sequence[str]) -> None:
         """Write into each ack the lease it is fenced with; a single one is lent to those without their own (TX-31)."""
         known = {text: lease_id_of(text) for text in {*required, *self._lease_texts} if text}
@@ -354,7 +304,9 @@ def _top(body: bytes) -> _Body:
         top = _decoded(body, _decode_body, _Body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedAt(Refused(TX_BAD_BODY, f"{TX_BAD_BODY.text}: {error}"), None) from None
-    _check_count(sum(len(each or ()) for each in (top.operations, top.kv, top.timers, top.positions)))
+    if top.positions:  # what state knows of them waits for the route that reads them (transactions.md 7)
+        raise RefusedAt(Refused(TX_BAD_BODY, "no route reads them yet: must be empty", field="positions"), None)
+    _check_count(sum(len(each or ()) for each in (top.operations, top.kv, top.timers)))
     return top
 
 

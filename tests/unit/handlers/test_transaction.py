@@ -176,33 +176,21 @@ class TestBody:
 
 
 class TestPositions:
-    def position(self, **fields: Any) -> dict[str, Any]:
-        whole = {"queue": "orders", "consumerGroup": "g", "offset": 1, **fields}
-        return {name: value for name, value in whole.items() if value is not ...}
+    @pytest.mark.parametrize("position", [{"queue": "orders", "consumerGroup": "g", "offset": 1}, {}, 5, None])
+    async def test_none_is_ignored_while_no_route_reads_them(self, door: Door, position: Any) -> None:
+        """transactions.md 7: a list that is not empty is 400 `bad_request`, whatever stands in it."""
+        proposed = len(door.broker.writes)
+        status, answer = await door.post({"operations": [push(item())], "timers": [timer()], "positions": [position]})
+        assert (status, answer["reason"], answer["code"]) == (400, "bad_request", "bad_request")
+        assert "positions" in answer["error"] and "failedIndex" not in answer
+        assert len(door.broker.writes) == proposed, "nothing was proposed"
 
-    async def test_what_they_say(self, door: Door) -> None:
-        """transactions.md 7, TX-40: behind everything else; defaults; the modes of PA-30."""
-        results = await door.results(operations=[ack()], timers=[timer()], positions=[
-            self.position(), self.position(partition="p", offset=None, subscriptionMode="all", metadata="m" * 4096)])
-        assert results[2:] == [
-            {"index": 2, "type": "position", "opIndex": 0, "success": True},
-            {"index": 3, "type": "position", "opIndex": 1, "success": True}]
-        assert door.said[4] == [[b"orders", b"Default", b"g", 1, "new"], [b"orders", b"p", b"g", None, "all"]]
-
-    @pytest.mark.parametrize(("fields", "status", "reason"), [
-        ({"queue": ...}, 200, "bad_request"), ({"queue": ""}, 200, "bad_request"),
-        ({"consumerGroup": ...}, 200, "bad_request"), ({"partition": ""}, 200, "bad_request"),
-        ({"offset": ...}, 200, "bad_request"), ({"offset": -1}, 200, "bad_request"),
-        ({"offset": 1 << 63}, 200, "bad_request"), ({"offset": "1"}, 400, "bad_request"),
-        ({"offset": True}, 400, "bad_request"), ({"offset": 0.5}, 400, "bad_request"),
-        ({"metadata": "m" * 4097}, 200, "too_large"), ({"metadata": 5}, 400, "bad_request"),
-        ({"queue": "never"}, 200, "queue_not_found"),
-    ])
-    async def test_refusals(self, door: Door, fields: dict[str, Any], status: int, reason: str) -> None:
-        """transactions.md 7, TX-53: with the flat index."""
-        positions = [self.position(), self.position(**fields)]
-        got, answer = await door.post({"operations": [push(item())], "timers": [timer()], "positions": positions})
-        assert (got, answer["reason"], answer["failedIndex"]) == (status, reason, 3)
+    async def test_an_empty_list_is_none(self, door: Door) -> None:
+        """TX-3, TX-4."""
+        nothing: list[Any] | None
+        for nothing in ([], None):
+            assert len(await door.results(operations=[push(item())], positions=nothing)) == 1
+        assert (await door.post({"positions": []}))[1]["reason"] == "bad_request"
 
 
 class TestLeases:

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queen_node.commands import AckItem, KvOperation, PositionItem, PushItem
+from queen_node.commands import AckItem, KvOperation, PushItem
 from queen_node.http.handlers.kv_calls import KvLimits
 from queen_node.http.handlers.timer_calls import TimerLimits
 from queen_node.http.handlers.transaction_body import RefusedAt, Transaction
@@ -47,19 +47,18 @@ BODIES = some({
     "positions": st.sampled_from([None, None, [], [{"queue": "q", "consumerGroup": "g", "offset": 1}]])})
 
 Taken = tuple[
-    list[tuple[bytes, AckItem]], list[PushItem], list[KvOperation], list[object], list[PositionItem], list[bool],
+    list[tuple[bytes, AckItem]], list[PushItem], list[KvOperation], list[object], list[bool],
     tuple[bytes, ...], bool]
 
 
 def transaction() -> Transaction:
     limits = TimerLimits(operations_max=2)
-    return Transaction(limits, KvLimits(operations_max=2, keys_max=5, value_max_bytes=10), counting_mint(), None, "new")
+    return Transaction(limits, KvLimits(operations_max=2, keys_max=5, value_max_bytes=10), counting_mint(), None)
 
 
 def taken(one: Transaction) -> Taken:
     return (
-        one.acks, one.pushes, one.kv.operations, list(one.timers.operations), one.positions, one.layout, one.places,
-        one.grows)
+        one.acks, one.pushes, one.kv.operations, list(one.timers.operations), one.layout, one.places, one.grows)
 
 
 @given(BODIES, st.booleans())

@@ -16,7 +16,8 @@ from queen_node.events import DUE, LET_POPS_GO, Campaign, Event, HandOver, Heard
 from queen_node.group_on_node import GroupOnNode
 from queen_node.inbox import Inbox
 from queen_node.opening import CELL_LIFE
-from queen_node.state.rows import TenantRow
+from queen_node.state.members import members_of
+from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.state.tenants import Tenant, tenants
 from raft.core import Role
 
@@ -89,11 +90,11 @@ class Groups(Generic[A]):
     """See the module. `groups` is for others to read. Implements `Sinks`."""
 
     def __init__(
-        self, node_id: int, open_actor: Callable[[int, TenantRow | None], A], antechamber: Antechamber,
+        self, node_id: int, open_actor: Callable[[int, TenantRow | None, MembersRow], A], antechamber: Antechamber,
         now_s: Callable[[], float],
     ) -> None:
-        """Opens every group that this node's own copy of group 0 names. open_actor: by the life and the row of its
-        tenant, None for group 0; now_s: the monotonic clock.
+        """Opens every group that this node's own copy of group 0 names. open_actor: by the life, the row of its
+        tenant, None for group 0, and the cell's members as group 0 says; now_s: the monotonic clock.
         """
         self.groups: dict[int, A] = {}
         self.antechamber = antechamber
@@ -102,9 +103,11 @@ class Groups(Generic[A]):
         self._strangers: dict[int, _Stranger] = {}
         self._strangers_count = 0
         self._refuses = False
-        self.cell = self._open(CELL_LIFE, None)
-        for tenant in tenants(self.cell.group.machine.store.committed()):
-            self._add(tenant)
+        self.cell = self._open(CELL_LIFE, None, MembersRow([]))
+        cell = self.cell.group.machine.store.committed()
+        members = members_of(cell)
+        for tenant in tenants(cell):
+            self._add(tenant, members)
 
     def begun(self, actor: A) -> None:
         """A group was opened while the others ran: for whoever carries this out."""
@@ -167,10 +170,11 @@ class Groups(Generic[A]):
 
     def _appeared(self, appeared: Sequence[Tenant]) -> None:
         """Group 0 gave tenants a group."""
+        members = members_of(self.cell.group.machine.store.committed())
         for tenant in appeared:
             if tenant.life in self.groups:
                 continue
-            actor = self._add(tenant)
+            actor = self._add(tenant, members)
             self.begun(actor)
             if self._begins(actor, tenant.life):
                 actor.inbox.put(Campaign())
@@ -183,15 +187,15 @@ class Groups(Generic[A]):
         """Whether this node is the one to lead a group first: leaders are spread over the nodes (M-70)."""
         core = actor.group.raft.core
         voters = core.configuration.voters
-        return core.term == 0 and voters[life % len(voters)] == self._node_id
+        return core.term == 0 and bool(voters) and voters[life % len(voters)] == self._node_id
 
-    def _add(self, tenant: Tenant) -> A:
-        actor = self._open(tenant.life, tenant.row)
+    def _add(self, tenant: Tenant, members: MembersRow) -> A:
+        actor = self._open(tenant.life, tenant.row, members)
         self._inboxes[tenant.tenant] = actor.inbox
         return actor
 
-    def _open(self, life: int, row: TenantRow | None) -> A:
-        actor = self.groups[life] = self._open_actor(life, row)
+    def _open(self, life: int, row: TenantRow | None, members: MembersRow) -> A:
+        actor = self.groups[life] = self._open_actor(life, row, members)
         actor.on_tenants = self._appeared
         return actor
 

@@ -14,7 +14,7 @@ from queen_node.antechamber import Antechamber
 from queen_node.group_actor import GroupActor
 from queen_node.sleepers import Sleepers
 from queen_node.sleeping_groups import SleepingGroups
-from queen_node.state.rows import TenantRow
+from queen_node.state.rows import MembersRow, TenantRow
 
 LATE_CALLS_EVERY_S: Final = 0.5  # how late a call of a tenant without a group may learn that its time is over
 
@@ -23,7 +23,8 @@ class Host(SleepingGroups[GroupActor]):
     """See `SleepingGroups`. Implements `peering.Ears`."""
 
     def __init__(
-        self, node_id: int, open_actor: Callable[[int, TenantRow | None], GroupActor], antechamber: Antechamber,
+        self, node_id: int, open_actor: Callable[[int, TenantRow | None, MembersRow], GroupActor],
+        antechamber: Antechamber,
         make_sleepers: Callable[[Host], Sleepers] | None = None, period_s: float = 0.1,
     ) -> None:
         """make_sleepers, period_s: as of `SleepingGroups`."""

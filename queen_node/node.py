@@ -61,7 +61,7 @@ from queen_node.sleepers import Sleepers
 from queen_node.snapshot_actor import SnapshotActor
 from queen_node.state.members import members_of
 from queen_node.state.rocks import StoreDamaged
-from queen_node.state.rows import TenantRow
+from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.timer_wheel import TimerWheel, run_wheel
 from queen_node.versions import unreadable
 from raft.clock import ShiftedWallTime, SystemTime, TimeSource, read_clocks
@@ -182,11 +182,11 @@ class Node:
         self._quorum = QuorumWatch(usual_ms=2 * settings.heartbeat_ms + round(NODE_FRAME_EVERY_S * 1000))
         self._failure: str | None = None  # why this node has stopped its work (CL-126)
 
-    def _open_actor(self, life: int, founding: TenantRow | None) -> GroupActor:
+    def _open_actor(self, life: int, founding: TenantRow | None, members: MembersRow) -> GroupActor:
         """A group as this node's disk has it, with its place among the actors. Raises CannotStart."""
         opened, settings, peering = self._opened, self.settings, self._peering
         machine = open_machine(opened, life)
-        raft_group = open_group(opened, settings, self._source, life, machine, founding)
+        raft_group = open_group(opened, settings, self._source, life, machine, founding, members)
         applier = self._appliers[life] = Applier(
             machine, life=life, reached=self._reached, count_slow=self._figures.count_slow,
             slow_command_ms=settings.slow_command_ms, skips=_skips(settings, life))

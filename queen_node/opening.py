@@ -13,8 +13,9 @@ from queen_node.layout import CannotStart, Layout, Places, open_layout
 from queen_node.peers import cluster_id, parse_peers
 from queen_node.state.incarnations import Incarnations, UnknownRow
 from queen_node.state.machine import Machine
+from queen_node.state.members import was_known
 from queen_node.state.rocks import RocksEngine, StoreDamaged
-from queen_node.state.rows import TenantRow
+from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.state.store import Store
 from raft.clock import GroupClock, TimeSource, estimate_after_restart, read_clocks
 from raft.configurations import decode_configuration
@@ -131,9 +132,10 @@ def untold_flip(opened: Opened, life: int) -> tuple[int, int] | None:
 
 def open_group(
     opened: Opened, settings: config.Settings, source: TimeSource, life: int, machine: Machine,
-    founding: TenantRow | None = None,
+    founding: TenantRow | None = None, members: MembersRow | None = None,
 ) -> RaftGroup:
-    """A group's Raft as the disk has it. founding: the row of its tenant; None: it is group 0."""
+    """A group's Raft as the disk has it. founding: the row of its tenant; None: it is group 0. members: as it says.
+    """
     group, meta = opened.recovered.groups.get(life), machine.store.meta
     flipped = untold_flip(opened, life)
     if flipped is not None:
@@ -144,11 +146,14 @@ def open_group(
     else:
         log_tail, hard_state = Log(), HardState()
     clock = open_clock(source, group, meta.stamp_us, founding)
-    configured = meta.configuration or (founding.configuration if founding is not None else b"")
-    founding_configuration = founding_members(opened.layout, opened.listed)
+    if meta.configuration:
+        configuration = decode_configuration(meta.configuration)
+    else:
+        configuration = first_members(
+            settings.node_id, bytes.fromhex(opened.layout.directory_id),
+            founding_members(opened.layout, opened.listed), founding, members or MembersRow([]))
     core = Core(
-        node_id=settings.node_id,
-        configuration=decode_configuration(configured) if configured else founding_configuration,
+        node_id=settings.node_id, configuration=configuration,
         log=log_tail, hard_state=hard_state, applied_index=meta.applied_index, settings=raft_settings(settings),
         random=random.Random())
     return RaftGroup(
@@ -182,6 +187,23 @@ def founding_members(layout: Layout, listed: tuple[int, ...]) -> Configuration:
     founders = layout.founders or tuple(node for node in listed if node != layout.node_id)
     learners = () if layout.node_id in founders else (layout.node_id,)
     return Configuration(founders, (), learners)
+
+
+def first_members(
+    node_id: int, directory_id: bytes, of_cell: Configuration, founding: TenantRow | None, members: MembersRow,
+) -> Configuration:
+    """Who the members of a group were before any entry of its own said so. directory_id: of this node; of_cell:
+    `founding_members`; founding, members: as of `open_group`.
+
+    Its founders, and so this node, if it was one with the data directory that it has now. A node that lost its disk and
+    was added again finds its id among the founders of groups that are older than that: with nothing of what it had
+    acknowledged there it would vote a leader in that lacks it. It learns there until an entry says more (CL-105).
+    """
+    if founding is None or not founding.configuration:
+        return of_cell
+    if node_id in of_cell.voters or was_known(members, node_id, directory_id, founding.life):
+        return decode_configuration(founding.configuration)
+    return of_cell
 
 
 def raft_settings(settings: config.Settings) -> RaftSettings:

@@ -15,7 +15,7 @@ from queen_node.groups import Actor, Groups
 from queen_node.peer_calls import QuietCall
 from queen_node.sleeper import Sleeper
 from queen_node.sleepers import Sleepers, Woken
-from queen_node.state.rows import TenantRow
+from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.tick_pace import TickPace
 from raft.peer_frames import NodeFrame
 
@@ -37,7 +37,7 @@ class SleepingGroups(Groups[S]):
     """See `Groups`. Implements `sleeper.Bed`, `sleepers.Lives`."""
 
     def __init__(
-        self, node_id: int, open_actor: Callable[[int, TenantRow | None], S], antechamber: Antechamber,
+        self, node_id: int, open_actor: Callable[[int, TenantRow | None, MembersRow], S], antechamber: Antechamber,
         now_s: Callable[[], float], make_sleepers: Callable[[Self], Sleepers] | None, period_s: float,
     ) -> None:
         """make_sleepers: without it no group sleeps. With it all but group 0, which never does, begin asleep. period_s:

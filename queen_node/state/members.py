@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from queen_node.state.keys import MEMBERS
-from queen_node.state.rows import MemberRow, MembersJobRow, MembersRow
+from queen_node.state.keys import CELL, MEMBERS
+from queen_node.state.rows import CellRow, MemberRow, MembersJobRow, MembersRow
 from queen_node.state.step import Step
 from queen_node.state.store import CommittedStore
 
@@ -24,12 +24,13 @@ def apply_know(step: Step, command: list[Any]) -> int:
     _kind, _request_id, said = command
     row = _row(step)
     known = {member.node_id: member for member in row.members}
+    since_life = (step.store.row(CELL, CellRow) or CellRow()).next_life
     for node_id, raft, http, directory_id in said:
         member = known.get(node_id)
         if member is None:
-            known[node_id] = MemberRow(node_id, raft, http, directory_id)
+            known[node_id] = MemberRow(node_id, raft, http, directory_id, since_life)
         elif not member.directory_id:
-            known[node_id] = MemberRow(node_id, member.raft, member.http, directory_id)
+            known[node_id] = MemberRow(node_id, member.raft, member.http, directory_id, since_life)
     members = [known[node_id] for node_id in sorted(known)]
     step.store.put_row(MEMBERS, MembersRow(members, row.job, row.cluster_version))
     return len(members)
@@ -71,6 +72,13 @@ def apply_raise_version(step: Step, command: list[Any]) -> int:
     raised: int = max(version, row.cluster_version)
     step.store.put_row(MEMBERS, MembersRow(row.members, row.job, raised))
     return raised
+
+
+def was_known(row: MembersRow, node_id: int, directory_id: bytes, life: int) -> bool:
+    """Whether the node had that data directory already when the group of that life was made, and is a member still."""
+    return any(
+        member.node_id == node_id and member.directory_id == directory_id and member.since_life <= life
+        for member in row.members)
 
 
 def next_number(row: MembersRow) -> int:

@@ -162,6 +162,7 @@ class MemberRow(Row):
     raft: str
     http: str
     directory_id: bytes = b""  # of the data directory that it must have (CL-105); empty: not heard of yet
+    since_life: int = 0  # groups from this life on were made when that directory was known
 
 
 class MembersJobRow(Row):

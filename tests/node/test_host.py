@@ -29,7 +29,7 @@ from queen_node.opening import CELL_LIFE
 from queen_node.peer_calls import PeerCall
 from queen_node.pipeline import Pipeline
 from queen_node.state.machine import Machine
-from queen_node.state.rows import TenantRow
+from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.state.store import Store
 from raft.clock import GroupClock, SystemTime
 from raft.core import Core, Role
@@ -69,7 +69,7 @@ class Node:
             self.host, Metrics(0.0), admit_max_bytes=1000, admit_hold_s=1.0, margin_s=0.05, gates=lambda: OPEN,
             jitter=lambda: 0.5)
 
-    def _open(self, life: int, founding: TenantRow | None) -> GroupActor:
+    def _open(self, life: int, founding: TenantRow | None, _members: MembersRow) -> GroupActor:
         assert (founding is None) == (life == CELL_LIFE)
         machine = Machine(Store(self.engine, life=life))
         core = Core(

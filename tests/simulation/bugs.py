@@ -10,11 +10,14 @@ import msgspec
 from queen_node.chores import ChoreList, Chores
 from queen_node.commands import Kind
 from queen_node.group import Group, GroupSettings
+from queen_node.opening import first_members
 from queen_node.snapshots import Install, Snapshots, Stage
 from queen_node.state.keys import META, TIMER
 from queen_node.state.machine import Answer, Application, Machine
+from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.state.store import Meta, Store
 from raft.clock import Estimate, GroupClock, TimeSource
+from raft.configurations import decode_configuration
 from raft.core import Core
 from raft.group import Pumped, RaftGroup
 from raft.leadership import Leadership
@@ -208,6 +211,15 @@ class HearsCandidatesWhileEmpty(RaftGroup):
             super().step(message)
 
 
+def _as_founded(
+    node_id: int, directory_id: bytes, of_cell: Configuration, founding: TenantRow | None, members: MembersRow,
+) -> Configuration:
+    """CL-105: a node that lost its disk and was added again votes, empty, in the groups that it once founded."""
+    if founding is None or not founding.configuration:
+        return first_members(node_id, directory_id, of_cell, founding, members)
+    return decode_configuration(founding.configuration)
+
+
 def _other_life(life: int) -> int:
     """M-70: what the second tenant's group says is heard by the first one's."""
     return 1 if life == 2 else life
@@ -231,6 +243,7 @@ BUGS: dict[str, Parts] = {
     "half of a snapshot is flipped to": Parts(new_snapshots=FlipsToHalf),
     "a learner counts as a voter": Parts(new_core=CountsLearners),
     "an empty learner votes": Parts(new_raft_group=HearsCandidatesWhileEmpty),
+    "who founded a group votes in it without its disk": Parts(first_members=_as_founded),
     "a message reaches another life": Parts(life_heard=_other_life),
     "memory outlives the state that it is of": Parts(new_machine=RemembersAcrossTheFlip),
 }

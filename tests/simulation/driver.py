@@ -32,7 +32,7 @@ from queen_node.keeper import release_log
 from queen_node.opening import CELL_LIFE, open_clock
 from queen_node.sleeper import Sleeper
 from queen_node.snapshots import carry_out
-from queen_node.state.rows import TenantRow
+from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.state.tenants import Tenant, tenants
 from raft import laggards
 from raft.configurations import decode_configuration
@@ -82,8 +82,10 @@ class DriverInbox(Inbox[Event]):
 class GroupDriver:
     """began_behind: the entry (index, term) of a flip that the log did not know of when the process began."""
 
-    def __init__(self, process: Process, life: int, row: TenantRow | None, rules: Rules) -> None:
-        """row: of the tenant; None: it is group 0."""
+    def __init__(
+        self, process: Process, life: int, row: TenantRow | None, members: MembersRow, rules: Rules,
+    ) -> None:
+        """row: of the tenant; None: it is group 0. members: as it says."""
         self.process, self.node_id, self.life = process, process.node_id, life
         self._world, self._rules = process.world, rules
         self.on_tenants: Callable[[Sequence[Tenant]], None] | None = None
@@ -93,7 +95,7 @@ class GroupDriver:
         self.machine = parts.new_machine(
             parts.new_store(hardware.engine, life=life, incarnation=process.incarnations.current(life)))
         self.durable_index = self.machine.applied_index
-        self.raft = self._open_group(process.recovered.groups.get(life), row)
+        self.raft = self._open_group(process.recovered.groups.get(life), row, members)
         self.core = self.raft.core
         self.group = parts.new_group(self.raft, self.machine, process.shape.group)
         self.sleeper = Sleeper(self.group)
@@ -103,7 +105,9 @@ class GroupDriver:
         rules.booted(self)
         self._wake()
 
-    def _open_group(self, group: RecoveredGroup | None, row: TenantRow | None) -> RaftGroup:
+    def _open_group(
+        self, group: RecoveredGroup | None, row: TenantRow | None, members: MembersRow,
+    ) -> RaftGroup:
         process, clocks, meta = self.process, self._clocks, self.machine.store.meta
         parts = process.parts
         if group is None:
@@ -120,10 +124,10 @@ class GroupDriver:
             self._world.reached("crash between a flip and the log's word of it")
             self.began_behind = flipped
             log, hard_state = start_behind_flip(group, *flipped)
-        configured = meta.configuration or (row.configuration if row is not None else b"")
         core = parts.new_core(
             node_id=self.node_id,
-            configuration=decode_configuration(configured) if configured else process.founders,
+            configuration=decode_configuration(meta.configuration) if meta.configuration else parts.first_members(
+                self.node_id, process.hardware.identity, process.founders, row, members),
             log=log, hard_state=hard_state, applied_index=meta.applied_index, settings=process.shape.raft,
             random=self._world.dice(f"core {self.node_id} {process.number} {self.life}"))
         return parts.new_raft_group(

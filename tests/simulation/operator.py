@@ -137,6 +137,10 @@ class Operator:
         job = row.job
         if target is None:
             return 0 if job is None or job.done else job.number
+        if isinstance(question, AddLearner):
+            directory_id = self._cluster.nodes[question.node_id].hardware.identity
+            process.run(desk.propose, commands.know_members(
+                process.ids.request_id(), [(question.node_id, question.raft, question.http, directory_id)]))
         now, number = view.configuration, next_number(row)
         process.run(desk.propose, commands.change_members(
             process.ids.request_id(), number, target.voters, target.learners, force=False,

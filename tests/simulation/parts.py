@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from queen_node import opening
 from queen_node.group import Group
 from queen_node.snapshots import Snapshots
 from queen_node.state.machine import Machine
@@ -13,6 +14,7 @@ from raft.clock import GroupClock
 from raft.core import Core
 from raft.group import RaftGroup
 from raft.messages import HardState
+from raft.quorum import Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,4 +29,5 @@ class Parts:
     new_store: Callable[..., Store] = Store
     new_snapshots: Callable[..., Snapshots] = Snapshots
     read_hard_state: Callable[[HardState], HardState] = lambda hard_state: hard_state
+    first_members: Callable[..., Configuration] = opening.first_members
     life_heard: Callable[[int], int] = lambda life: life

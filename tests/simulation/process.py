@@ -29,7 +29,7 @@ from queen_node.peer_calls import NotQuiet, PeerCall, QuietCall, QuietHeld
 from queen_node.sleepers import Sleepers
 from queen_node.sleeping_groups import SleepingGroups
 from queen_node.state.incarnations import Incarnations
-from queen_node.state.rows import TenantRow
+from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.timer_wheel import TimerWheel
 from raft.core import Role
 from raft.group import LogWrite
@@ -142,9 +142,9 @@ class Process:
         self.transfers.start()
         self._drain()
 
-    def open_group(self, life: int, row: TenantRow | None) -> GroupDriver:
+    def open_group(self, life: int, row: TenantRow | None, members: MembersRow) -> GroupDriver:
         """A group as the disk has it."""
-        driver = GroupDriver(self, life, row, self.rules.of(life))
+        driver = GroupDriver(self, life, row, members, self.rules.of(life))
         flipped = self.incarnations.flipped(life)
         if flipped is not None and driver.began_behind is None:
             self.transfers.log_told(life, flipped[0])

@@ -31,6 +31,7 @@ FOUND_BY = {
     "half of a snapshot is flipped to": 3,
     "a learner counts as a voter": 10,
     "an empty learner votes": 420,
+    "who founded a group votes in it without its disk": 432,
     "a message reaches another life": 2,
     "memory outlives the state that it is of": 3,
 }

@@ -8,7 +8,7 @@ import pytest
 
 from queen_node import commands
 from queen_node.state.machine import Machine
-from queen_node.state.members import CHANGED_MEANWHILE, members_of
+from queen_node.state.members import CHANGED_MEANWHILE, members_of, was_known
 from queen_node.state.rows import MemberRow, MembersJobRow, MembersRow
 from queen_node.state.store import Store
 from tests.support.memory_engine import MemoryEngine
@@ -49,7 +49,18 @@ def test_a_directory_that_is_known_is_never_another_one(cell: Cell) -> None:
     assert cell.row == MembersRow([])
     assert cell.apply(commands.know_members(ids(), [TWO, ONE])) == 2
     cell.apply(commands.know_members(ids(), [(1, "else:1", "else:2", b"x" * 16), (2, "else:1", "h", b"2" * 16)]))
-    assert cell.row.members == [MemberRow(*ONE), MemberRow(2, "r2:1", "h2:1", b"2" * 16)]
+    assert cell.row.members == [MemberRow(*ONE, since_life=1), MemberRow(2, "r2:1", "h2:1", b"2" * 16, since_life=1)]
+
+
+def test_a_directory_is_of_the_groups_that_were_made_since_it_was_known(cell: Cell) -> None:
+    """CL-105: a node that lost its disk and was added again has nothing of what it had acknowledged in older ones."""
+    cell.apply(commands.know_members(ids(), [ONE, TWO]))
+    cell.apply(commands.create_tenant(ids(), b"t" * 16, at_most=9))
+    cell.apply(commands.know_members(ids(), [ONE, (2, "r2:1", "h2:1", b"2" * 16)]))
+    first, second = b"1" * 16, b"2" * 16
+    assert was_known(cell.row, 1, first, 1) and was_known(cell.row, 1, first, 2)
+    assert not was_known(cell.row, 2, second, 1) and was_known(cell.row, 2, second, 2)
+    assert not was_known(cell.row, 1, second, 2) and not was_known(cell.row, 3, first, 2)
 
 
 def test_of_two_changes_checked_against_the_same_members_one_begins(cell: Cell) -> None:
@@ -68,7 +79,7 @@ def test_who_is_no_member_is_forgotten_when_the_change_is_through(cell: Cell) ->
     assert len(cell.row.members) == 2
     assert cell.apply(commands.members_changed(ids(), 7)) is False
     assert cell.apply(commands.members_changed(ids(), 1)) is True
-    assert cell.row.members == [MemberRow(*ONE)]
+    assert cell.row.members == [MemberRow(*ONE, since_life=1)]
     assert cell.row.job is not None and cell.row.job.done
     assert cell.apply(commands.members_changed(ids(), 1)) is False
 

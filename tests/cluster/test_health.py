@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,22 @@ def condition(node: NodeProcess) -> dict[str, Any]:
     return raft
 
 
+def node_that_answers(node: NodeProcess) -> int:
+    """Which node a client of this one is told of, by all routes that are about the node asked."""
+    connection = HTTPConnection("127.0.0.1", node.port, timeout=PATIENCE_S)
+    documents: dict[str, Any] = {}
+    for path in ("/api/v1/raft/status", "/api/v1/raft/members", "/api/v1/raft/liveness", "/metrics", "/health"):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        documents[path] = msgspec.json.decode(answer.read())
+        assert answer.status == 200 or path == "/health", (path, answer.status)
+    connection.close()
+    assert documents["/metrics"]["raft"]["role"] and documents["/health"]["raft"]["role"]
+    told: int = documents["/api/v1/raft/status"]["nodeId"]
+    assert documents["/api/v1/raft/liveness"]["live"][str(told)] == 0, "it has heard itself"
+    return told
+
+
 def until_unready(node: NodeProcess) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while node.health_status() != 503:
@@ -33,15 +50,18 @@ def until_unready(node: NodeProcess) -> None:
 
 
 def test_a_leader_that_lost_its_majority_says_so(tmp_path: Path) -> None:
-    """503 from 5 s on, though it gives up leading after 3; 200 when the majority is back."""
+    """503 from 5 s on, though it gives up leading after 3; 200 when the majority is back. CL-37: each node answers for
+    itself what is asked about it, whoever leads, and when nobody does."""
     with cluster(tmp_path) as three:
         leader = three.leader_id()
+        assert [node_that_answers(three.nodes[node_id]) for node_id in IDS] == list(IDS)
         others = [three.nodes[node_id] for node_id in IDS if node_id != leader]
         others[0].kill()
         lost_at_s = time.monotonic()
         others[1].kill()
         until_unready(three.nodes[leader])
         assert time.monotonic() - lost_at_s >= READY_QUORUM_S
+        assert node_that_answers(three.nodes[leader]) == leader
         others[0].start()
         three.nodes[leader].wait_until_ready()
 

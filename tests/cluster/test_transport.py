@@ -238,3 +238,36 @@ async def test_a_member_that_moved_is_dialled_at_its_new_address() -> None:
         assert moved.address != two.address
         one.know(moved)
         await one.until_connected(2, process_number=2)
+
+
+async def test_a_token_is_changed_by_one_restart_after_the_other() -> None:
+    """CL-135: who has the new one and who has the old one do not hear each other; two of three are always a majority.
+    """
+    async with cluster(3) as (nursery, sides):
+        now = list(sides)
+        for number, changed in enumerate((1, 2, 3)):
+            old = now[number]
+            old.transport.close()
+            await until_alone(old)
+            again = Side(hello_of(changed, process_number=2), token=b"another")
+            again.address = old.address
+            await again.start(nursery)
+            again.know(*(side for side in now if side is not old))
+            now[number] = again
+            new, left = now[: number + 1], now[number + 1 :]
+            for same in (new, left):
+                for side in same:
+                    await side.until_connected(*(other.mine.node_id for other in same if other is not side))
+            if left:
+                await until_refused(again)  # it dials those of higher ids
+            for side in new:
+                assert not {told.peer for told in side.standing()} & {other.mine.node_id for other in left}
+
+
+async def until_alone(side: Side) -> None:
+    await side.until(lambda: not side.standing())
+
+
+async def until_refused(side: Side) -> None:
+    """Somebody whom it dialled has told it that its token is wrong."""
+    await side.until(lambda: any("wrong token" in reason for reason in side.reasons("failed")))

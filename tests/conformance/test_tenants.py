@@ -137,14 +137,18 @@ async def test_a_header_that_is_no_tenant_is_refused(http: HttpClient) -> None:
 
 
 async def test_tenants_are_there_after_a_kill(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """TA-1, G-D1: timers of many tenants that came due while the node was down fire, each in its own queue."""
-    node = NodeProcess(tmp_path_factory.mktemp("killed"), SETTINGS | {"QUEEN_MAX_TENANTS": "100"})
+    """TA-1, G-D1: timers of many tenants that came due while the node was down fire, each in its own queue. G-I2: one
+    of them is at the end of its rate all the while, and it is its own calls alone that are refused."""
+    rates = {"QUEEN_KV_WRITE_RATE": "1", "QUEEN_KV_WRITE_BURST": "4", "QUEEN_DOORS": "0"}
+    node = NodeProcess(tmp_path_factory.mktemp("killed"), SETTINGS | rates | {"QUEEN_MAX_TENANTS": "100"})
     node.start()
     tenants = [f"00000000-0000-4000-8000-0000000000{number:02x}" for number in range(1, 21)]
     try:
         async with HttpClient(node.port) as http:
             for tenant in tenants:
                 assert (await http.post("/api/v1/timers", scheduled("q", tenant), headers=of(tenant))).status == 200
+                while (await http.post("/api/v1/timers", {"operations": []}, headers=of(tenants[0]))).status != 429:
+                    pass
         node.kill()
         node.start()
         async with HttpClient(node.port) as http:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults.conftest import SEGMENT_BYTES
-from tests.support.node_process import NodeProcess, is_error_line
+from tests.support.node_process import POLL_S, NodeProcess, is_error_line
 
 REFUSAL_TIMEOUT_S = 60.0
 
@@ -70,3 +74,37 @@ def test_data_of_another_node(node: NodeProcess) -> None:
     assert node.stop() == 0
     node.settings["QUEEN_RAFT_NODE_ID"] = "2"
     assert "QUEEN_RAFT_NODE_ID" in refusal(node)
+
+
+def test_the_port_is_bound_only_when_the_store_is_open(node: NodeProcess) -> None:
+    """CL-130: a TCP connect is the probe of start and of life. Here the log's lock is held by somebody else for a
+    while, as by the writer of a process that was killed."""
+    node.start()
+    assert node.stop() == 0
+    lock = node.data / "log" / "lock"
+    with lock.open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        node.launch()
+        while not has_open(node, lock):
+            assert node.is_running(), node.log_tail()
+            time.sleep(POLL_S)
+        assert not takes_connections(node), "it would pass for alive while its store is not open"
+        fcntl.flock(held, fcntl.LOCK_UN)
+    while not takes_connections(node):
+        assert node.is_running(), node.log_tail()
+        time.sleep(POLL_S)
+    assert node.health_status() is not None, "who can connect is answered"
+
+
+def has_open(node: NodeProcess, path: Path) -> bool:
+    """Whether the process has opened a file."""
+    for descriptor in Path(f"/proc/{node.process_id}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if descriptor.readlink() == path.resolve():
+                return True
+    return False
+
+
+def takes_connections(node: NodeProcess) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", node.port)) == 0

@@ -60,6 +60,27 @@ def test_the_core_has_no_clock_no_loop_and_no_disk(name: str) -> None:
     assert not any(isinstance(node, ast.Await | ast.AsyncFunctionDef) for node in ast.walk(ast.parse(path.read_text())))
 
 
+WALL_CLOCK = {"time", "time_ns", "gmtime", "localtime", "ctime", "CLOCK_REALTIME", "now", "utcnow", "today"}
+# The group clock's machine, which hands the wall clock on; and the ids of messages, which only look like a time.
+MAY_KNOW_THE_DAY = {("raft", "clock"), ("queen_node", "ids")}
+# Of a restart's estimate, of a metric, and of the records that the estimate is made of (M-22, M-23).
+MAY_READ_IT = {"clock", "wal_index", "wal_format", "wal_recovery", "wal", "figures"}
+
+
+@pytest.mark.parametrize("folder", ["raft", "queen_node"])
+def test_nothing_that_waits_or_elects_reads_a_wall_clock(folder: str) -> None:
+    """CL-55: elections, heartbeats and silences are counted on the monotonic clock, which no operator can set."""
+    for path in modules(folder):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Attribute):
+                continue
+            read = ast.unparse(node.value)
+            if read in ("time", "datetime", "date", "datetime.datetime") and node.attr in WALL_CLOCK:
+                assert (folder, path.stem) in MAY_KNOW_THE_DAY, f"{path}:{node.lineno}"
+            if node.attr == "wall_us":
+                assert path.stem in MAY_READ_IT, f"{path}:{node.lineno}"
+
+
 STATE = [path for path in modules("queen_node/state") if path.stem not in ("rocks", "rocks_check")]
 
 

@@ -34,12 +34,15 @@ TURNS_MAX = 10_000  # of messages that answer each other
 
 
 class Member(Rig):
-    """The group on one node."""
+    """The group on one node. disk: the log and the hard state that it starts with."""
 
-    def __init__(self, node_id: int, clock: HandClock) -> None:
+    def __init__(
+        self, node_id: int, clock: HandClock, seed: int = 0, disk: tuple[Log, HardState] | None = None,
+    ) -> None:
+        log, hard_state = disk or (Log(), HardState())
         core = Core(
-            node_id=node_id, configuration=Configuration(NODES), log=Log(), hard_state=HardState(), applied_index=0,
-            settings=Settings(), random=random.Random(node_id))
+            node_id=node_id, configuration=Configuration(NODES), log=log, hard_state=hard_state, applied_index=0,
+            settings=Settings(), random=random.Random(node_id + 10 * seed))
         raft_group = RaftGroup(life=1, core=core, clock=GroupClock.first_ever(clock), stamp_of=commands.stamp_of)
         super().__init__(Group(raft_group, Machine(Store(MemoryEngine(), life=1)), SETTINGS))
         self.ids = IdMint(wall_ns=lambda: START_US * 1000, random_bytes=random.Random(10 + node_id).randbytes)
@@ -52,9 +55,9 @@ class Member(Rig):
 class Three:
     """All of them. cut: nodes that nobody hears and that hear nobody. lost: said, and never to arrive."""
 
-    def __init__(self) -> None:
-        self.clock = HandClock()
-        self.members = {node: Member(node, self.clock) for node in NODES}
+    def __init__(self, seed: int = 0, clock: HandClock | None = None) -> None:
+        self.clock = clock or HandClock()
+        self.members = {node: Member(node, self.clock, seed) for node in NODES}
         self.cut: set[int] = set()
         self._mail: deque[tuple[int, int, Message | bytes]] = deque()  # from, to, what
         self.lose_calls = False
@@ -77,6 +80,14 @@ class Three:
         self.members[node].group.raft.core.transfer_leadership(to)
         self.settle()
         assert self.members[to].leads
+
+    def restart(self, node: int) -> Member:
+        """The process ends and another begins, whose store is empty: it has all its log to apply again."""
+        core = self.members[node].group.raft.core
+        log = Log.restore((0, 0), core.log.after(0))
+        self._mail = deque(mail for mail in self._mail if node not in mail[:2])
+        self.members[node] = Member(node, self.clock, disk=(log, HardState(core.term, core.voted_for)))
+        return self.members[node]
 
     def settle(self) -> None:
         """Until nobody has anything to say."""

@@ -95,7 +95,7 @@ def test_a_sealed_segment_that_was_cut_short(segment: int) -> None:
 
 
 def test_segments_that_changed_places() -> None:
-    """CL-123: a checksum is over the bytes and their place."""
+    """CL-123, M-11: a checksum is over the bytes and their place."""
     disk, _ = log_of_four_segments()
     two, three = path_of(2), path_of(3)
     disk.files[two], disk.files[three] = disk.files[three], disk.files[two]

@@ -26,6 +26,7 @@ from queen_node.peers import (
     parse_node_id,
     parse_peers,
 )
+from queen_node.versions import FORMAT
 
 MiB = 1024 * 1024
 DOORS_MAX = 16
@@ -275,6 +276,9 @@ class Settings:
                    test_hook=True))
     test_apply_refuse_key: str = _hook("QUEEN_TEST_APPLY_REFUSE_KEY", "apply refuses a KV write of this key")
     test_fire_fail_queue: str = _hook("QUEEN_TEST_FIRE_FAIL_QUEUE", "fires into this queue fail: <queue>[:transient]")
+    test_format: int = _row(
+        0, Row("QUEEN_TEST_FORMAT", _whole_in(0, FORMAT), "reads formats up to it, as an earlier release (CL-132)",
+               test_hook=True))
     test_net_file: str = _hook("QUEEN_TEST_NET_FILE", "file with from:<node> and to:<node>: what is lost")
     test_disk_file: str = _hook("QUEEN_TEST_DISK_FILE", "file with the percent of the volume that counts as used")
     test_crash_at: str = _hook("QUEEN_TEST_CRASH_AT", "<crash point>[:count] where the process kills itself")
@@ -334,6 +338,11 @@ _NO_EFFECT_YET = (
     "jwt_issuer", "jwt_audience", "jwt_clock_skew_s", "jwt_skip_paths", "jwt_roles_claim", "jwt_roles_array_claim",
     "jwt_role_admin", "jwt_role_read_write", "jwt_role_read_only", "jwt_role_write_only",
 )
+
+
+def reads_format(settings: Settings) -> int:
+    """The latest format that this node says it reads."""
+    return settings.test_format or FORMAT
 
 
 def rows() -> dict[str, Row]:

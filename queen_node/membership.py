@@ -41,7 +41,7 @@ from queen_node.peers import Member, parse_address
 from queen_node.slots import Slot
 from queen_node.state.members import CHANGED_MEANWHILE, members_of, next_number
 from queen_node.state.rows import MemberRow, MembersRow
-from queen_node.versions import FORMAT, raised_version
+from queen_node.versions import held_back_by, raised_version
 from raft.core import Role
 from raft.membership import View
 from raft.messages import NodeId
@@ -80,24 +80,27 @@ class MembershipDesk:
     """One a node.
 
     layout, keep_layout: of the data directory. listed: the nodes of the settings' list (`acquaintances`). heartbeat_s,
-    election_s, lag_max, version_every_s (0: never): of the settings. on_removed: this node is a member no longer.
+    election_s, lag_max, version_every_s (0: never), reads (the latest format that this node reads): of the settings.
+    on_version: told the cluster's version when the row was looked at. on_removed: this node is a member no longer.
     others: None for a node that was started as a single one.
     """
 
     def __init__(
         self, *, layout: Layout, keep_layout: Callable[[Layout], object], listed: tuple[Member, ...],
         groups: Callable[[], Mapping[int, GroupOnNode]], others: Others | None, heartbeat_s: float,
-        election_s: float, lag_max: int, version_every_s: float, on_removed: Callable[[], None],
+        election_s: float, lag_max: int, version_every_s: float, reads: int, on_version: Callable[[int], None],
+        on_removed: Callable[[], None],
     ) -> None:
         self.node_id, self._listed = layout.node_id, listed
         self._acquaintances = None if others is None else Acquaintances(
             others, layout=layout, keep_layout=keep_layout, listed=listed,
             on_founded=lambda members: groups()[CELL].inbox.put(Found(members)))
         self.groups, self._others = groups, others
-        self._on_removed = on_removed
+        self._reads, self._on_version, self._on_removed = reads, on_version, on_removed
         self.live_within_s = max(2 * election_s, 1.0)
         self.heartbeat_s, self.lag_max = heartbeat_s, lag_max
         self._version_every_s, self._version_again_s = version_every_s, 0.0
+        self._version_waits_for: tuple[int, ...] = ()  # as it was logged last
         self.row = MembersRow([])
         self.job: MembershipJob | None = None
         self._seen_index = -1
@@ -173,6 +176,7 @@ class MembershipDesk:
         before, self.row = self.row, row
         if row == before:
             return
+        self._on_version(row.cluster_version)
         job = row.job
         if job is None or job.done:
             self.job = None
@@ -214,10 +218,16 @@ class MembershipDesk:
         members = self.groups()[CELL].group.raft.core.configuration.members
         hellos = {node: self.hello_of(node) for node in members}
         highest = {node: hello.highest_format for node, hello in hellos.items() if hello is not None}
-        version = raised_version(self.row.cluster_version, members, highest | {self.node_id: FORMAT})
+        highest[self.node_id] = self._reads
+        now = self.row.cluster_version
+        version = raised_version(now, members, highest)
         if version is not None:
             log.info("every member reads a later format: it is written from now on", version=version)
             self._propose(commands.raise_version(os.urandom(16), version))
+        waits_for = held_back_by(now, members, highest) if self._reads > now else ()
+        if waits_for != self._version_waits_for and waits_for:
+            log.info("a later format waits for members that do not read it", version=now, members=waits_for)
+        self._version_waits_for = waits_for
 
     def _unknown_members(self) -> list[tuple[int, str, str, bytes]]:
         """Members of the settings' list of which group 0 does not say where they are, or which directory they have."""

@@ -155,7 +155,7 @@ class Node:
             mint=lambda: random.randbytes(16)),
             partial(self._make_sleepers, self._peering) if self._peering is not None else None,
             settings.heartbeat_ms / 1000)
-        too_new = unreadable(members_of(self.host.cell.group.machine.store.committed()).cluster_version)
+        too_new = unreadable(_version_in(self.host), config.reads_format(settings))
         if too_new is not None:
             raise CannotStart(f"{opened.places.store}: {too_new}")
         self._scrub = Scrub(
@@ -178,7 +178,7 @@ class Node:
             listed=parse_peers(settings.raft_peers) if settings.raft_peers else (), groups=self._groups,
             others=self._peering, heartbeat_s=settings.heartbeat_ms / 1000, election_s=settings.election_ms / 1000,
             lag_max=settings.promote_max_lag, version_every_s=settings.cluster_version_ms / 1000,
-            on_removed=self._removed)
+            reads=config.reads_format(settings), on_version=self.host.hear_version, on_removed=self._removed)
         self._quorum = QuorumWatch(usual_ms=2 * settings.heartbeat_ms + round(NODE_FRAME_EVERY_S * 1000))
         self._failure: str | None = None  # why this node has stopped its work (CL-126)
 
@@ -204,6 +204,7 @@ class Node:
 
     def _make_sleepers(self, peering: Peering, host: Host) -> Sleepers:
         settings = self.settings
+        host.hear_version(_version_in(host))
         return Sleepers(
             settings.node_id, host, election_ticks=raft_settings(settings).election_ticks,
             tick_s=settings.heartbeat_ms / 1000, boottime_us=self._source.boottime_us,
@@ -435,6 +436,11 @@ class Node:
             limits=ready_limits(self.settings), caught_up_entries=self.settings.ready_lag_entries,
             cluster_version=self._membership.row.cluster_version,
             skipped=[skip for applier in self._appliers.values() for skip in applier.skipped])
+
+
+def _version_in(host: Host) -> int:
+    """The cluster's version, as group 0's state on this disk has it."""
+    return members_of(host.cell.group.machine.store.committed()).cluster_version
 
 
 def _crash_point(settings: config.Settings) -> Reached:

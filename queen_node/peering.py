@@ -19,7 +19,7 @@ from queen_node.events import Heard
 from queen_node.layout import Layout
 from queen_node.peer_calls import OperatorCall, PeerCall, QuietCall
 from queen_node.peers import PeerLog, listen_address, parse_peers
-from queen_node.versions import FORMAT, OLDEST_FORMAT
+from queen_node.versions import OLDEST_FORMAT
 from raft import messages
 from raft.clock import TimeSource
 from raft.messages import Append, Message, NodeId
@@ -119,7 +119,7 @@ class Peering:
             member.node_id: Peer(member.raft) for member in members if member.node_id != settings.node_id}
         hello = Hello(
             layout.cluster_id.encode() or UNKNOWN_CLUSTER, settings.node_id, bytes.fromhex(layout.directory_id),
-            source.boot_id, self._process_number, OLDEST_FORMAT, FORMAT, log_place)
+            source.boot_id, self._process_number, OLDEST_FORMAT, config.reads_format(settings), log_place)
         self._transport = _transport(settings, hello, self._take)
         self._transport.set_peers(self._peers)
         self._large_until_s: dict[NodeId, float] = {}

@@ -17,6 +17,7 @@ from queen_node.sleeper import Sleeper
 from queen_node.sleepers import Sleepers, Woken
 from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.tick_pace import TickPace
+from queen_node.versions import QUIET
 from raft.peer_frames import NodeFrame
 
 CLOCK_KEPT_PERIODS: Final = 3
@@ -48,10 +49,13 @@ class SleepingGroups(Groups[S]):
         self._pace.awake.update(self.groups)
         self._clocks: dict[int, tuple[HeardClock, int]] = {}  # of each node, and in which period it came
         self._period = 0
+        self._says_quiet = True
         self.sleepers = make_sleepers(self) if make_sleepers is not None else None
-        for actor in [] if self.sleepers is None else self.groups.values():
-            if actor is not self.cell:
+        for actor in self.groups.values() if self.sleepers is not None else ():
+            if actor is not self.cell and self._says_quiet:
                 actor.sleeper.begin(self)
+            elif actor is not self.cell:
+                actor.sleeper.bed = self
 
     def begun(self, actor: S) -> None:
         """See `Groups`."""
@@ -81,8 +85,12 @@ class SleepingGroups(Groups[S]):
 
     @property
     def live(self) -> Collection[int]:
-        """See `Bed`."""
-        return self.sleepers.live if self.sleepers is not None else ()
+        """See `Bed`; nobody while members may not know the words of sleeping."""
+        return self.sleepers.live if self.sleepers is not None and self._says_quiet else ()
+
+    def hear_version(self, cluster_version: int) -> None:
+        """What members may say to each other (CL-132)."""
+        self._says_quiet = cluster_version >= QUIET
 
     def fell_asleep(self, life: int, term: int, leader: int, agreed: frozenset[int]) -> None:
         """See `Bed`."""

@@ -28,14 +28,17 @@ from queen_node.metrics import Metrics
 from queen_node.opening import CELL_LIFE
 from queen_node.peer_calls import PeerCall
 from queen_node.pipeline import Pipeline
+from queen_node.sleepers import Sleepers
 from queen_node.state.machine import Machine
 from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.state.store import Store
+from queen_node.versions import QUIET
 from raft.clock import GroupClock, SystemTime
 from raft.core import Core, Role
 from raft.group import RaftGroup
 from raft.log import Log
 from raft.messages import HardState, Message, PreVote, Vote, VoteGranted
+from raft.peer_frames import NodeFrame
 from raft.quorum import Configuration
 from raft.settings import Settings
 from tests.node.test_group_actor import ROOMY, Disk
@@ -190,3 +193,26 @@ async def test_only_groups_that_are_led_here_are_handed_over() -> None:
         assert leads == {CELL_LIFE: True, 1: True}
     async with running(Node(1, (1, 2, 3))) as node:
         assert not node.host.hand_over(10)
+
+
+def test_no_group_sleeps_with_others_before_all_of_them_know_the_words() -> None:
+    """CL-132, M-31: until the cluster is of the format that they came with; what begins meanwhile sleeps later, too."""
+    node = Node(voters=(1, 2, 3))
+
+    def make_sleepers(groups: Host) -> Sleepers:
+        groups.hear_version(QUIET - 1)
+        return Sleepers(
+            1, groups, election_ticks=10, tick_s=0.1, boottime_us=lambda: 0, tell=lambda _node, _call: None,
+            put=groups.tell)
+
+    host = node.host = Host(1, node._open, Antechamber(at_most_tenants=2, bound=8, mint=IDS.request_id), make_sleepers)
+    host.hear_frame(2, NodeFrame(1, bytes(16), 7, 0, 0, 0, None))
+    node.create(A)
+    again = Host(1, node._open, Antechamber(at_most_tenants=2, bound=8, mint=IDS.request_id), make_sleepers)
+    assert again.quiet_count == 0 and len(again.awake()) == 2, "not at a start either"
+    for each in (host, again):
+        each.hear_frame(2, NodeFrame(1, bytes(16), 7, 0, 0, 0, None))
+        assert not each.live
+        each.hear_version(QUIET)
+        assert set(each.live) == {1, 2}
+        assert each.groups[1].sleeper.bed is each

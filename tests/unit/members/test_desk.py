@@ -34,7 +34,8 @@ def desk_of(node: int, actor: OnNode) -> MembershipDesk:
     layout = Layout(1, node, "00" * 16, NODES, "cell")
     return MembershipDesk(
         layout=layout, keep_layout=lambda _layout: None, listed=(), groups=lambda: {CELL: cast(GroupOnNode, actor)},
-        others=None, heartbeat_s=0.1, election_s=1.0, lag_max=1000, version_every_s=0, on_removed=lambda: None)
+        others=None, heartbeat_s=0.1, election_s=1.0, lag_max=1000, version_every_s=0, reads=1,
+        on_version=lambda _version: None, on_removed=lambda: None)
 
 
 def is_done(three: Three, node: int) -> bool:

@@ -102,13 +102,14 @@ class MembershipView:
         return {"live": {str(node): round(silent[node] * desk.heartbeat_s * 1000) for node in sorted(silent)}}
 
     def status(self, only: int | None, limit: int) -> dict[str, object]:
-        """The groups of this node, group 0 first. lag: entries that are committed and not applied here."""
+        """The groups of this node, group 0 first. lag: entries that are committed and not applied here; digest: behind
+        the index of the entry after which the state has it, the same on every node (M-81, G-D7)."""
         groups = self._desk.groups()
         cell_state = groups[CELL].group.machine.store.committed()
         lives = sorted(groups) if only is None else [life for life in (only,) if life in groups]
         shown = []
         for life in lives[:limit]:
-            raft = groups[life].group.raft
+            raft, meta = groups[life].group.raft, groups[life].group.machine.store.meta
             core = raft.core
             tenant = None if life == CELL else tenant_by_life(cell_state, life)
             committed = max(core.commit_index, core.leader_commit_index)
@@ -120,6 +121,7 @@ class MembershipView:
                 "term": core.term,
                 "commit": core.commit_index,
                 "applied": core.applied_index,
+                "digest": f"{meta.applied_index}:{meta.digest.hex()}",
                 "lag": committed - core.applied_index,
                 "voters": core.configuration.voters,
                 "learners": core.configuration.learners,

@@ -164,6 +164,69 @@ class PipelineStep(Call):
     attempt: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permit(Call):
+    """One operation on a lock. kind: acquire, renew, release. token: the one that it named, 0 for an acquire.
+
+    lock: name and slot, of what was granted, or was named. owner: of one acquire and its renewals, unique in the run.
+    granted: the token that it was given, 0 if none; a release that was taken has its own token there.
+    """
+
+    kind: str
+    lock: str
+    owner: str
+    ttl_ms: int
+    token: int = 0
+    granted: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded(Call):
+    """One transaction that pushes a message into the protected partition of a lock, under a permit's guard. txn: unique
+    in the run."""
+
+    lock: str
+    token: int
+    txn: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holders(Call):
+    """One look at who holds a lock: (name and slot, token, owner) each."""
+
+    name_asked: str
+    held: tuple[tuple[str, int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doomed(Call):
+    """One call about a timer whose fires fail while its group is led by some nodes. kind: schedule, cancel, peek.
+
+    All calls about one key are of one client, one after the other; none follows one of which nobody knows. txn: the
+    version of a schedule, unique in the run; the one that a cancel removed, or a peek showed, empty if none. attempts:
+    as a peek showed them.
+    """
+
+    kind: str
+    key: str
+    txn: str = ""
+    status: str = ""  # scheduled, rescheduled
+    deliver_at_us: int = 0
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter as the list shows it."""
+
+    txn: str
+    group: str
+    offset: int
+    attempts: int
+    payload: object
+    failed_at_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """A promise broken, and the calls that show it."""
@@ -186,6 +249,8 @@ class History:
     still_pending: (queue, key) of timers that a list showed at the end, after the longest delay had passed.
     outputs, late_outputs, step_counts: of the pipeline: what its steps pushed, what the timers of its steps became, and
     how many steps each key counted.
+    guarded: what work under guards pushed, by the locks' partitions.
+    letters, mended: of the timers whose fires fail: the dead letters, and what fired after all.
     drained: the worker groups were read to the end. outages: when no node could answer, by the same clock as the calls.
     drift_ppm: by how much the group's clock may run faster than the observer's; 0 on one machine (M-23).
     """
@@ -196,6 +261,9 @@ class History:
     outputs: list[Message] = field(default_factory=list)
     late_outputs: list[Message] = field(default_factory=list)
     step_counts: dict[str, int] = field(default_factory=dict)
+    guarded: list[Message] = field(default_factory=list)
+    letters: list[Letter] = field(default_factory=list)
+    mended: list[Message] = field(default_factory=list)
     drained: bool = False
     outages: list[tuple[int, int]] = field(default_factory=list)
     drift_ppm: int = 0

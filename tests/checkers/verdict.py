@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tests.checkers import delivery, kv, leases, log, pipeline, timer_books, timer_fires, timer_lives
+from tests.checkers import delivery, failing, kv, leases, log, permits, pipeline, timer_books, timer_fires, timer_lives
 from tests.checkers.history import History, Violation, counts
 
 Checker = Callable[[History], list[Violation]]
@@ -39,6 +39,16 @@ CHECKERS: Sequence[Checker] = (
     pipeline.check_inputs,
     pipeline.check_steps,
     pipeline.check_parts,
+    permits.check_tokens,
+    permits.check_exclusive,
+    permits.check_guards,
+    permits.check_work,
+    permits.check_holders,
+    failing.check_fates,
+    failing.check_what_is_removed,
+    failing.check_letters,
+    failing.check_mended,
+    failing.check_peeks,
 )
 
 SHOWN_MAX = 5  # violations shown in full; the first one is what matters
@@ -57,6 +67,8 @@ def report(history: History, violations: Sequence[Violation], *, again: str = ""
         middle, high = late[len(late) // 2], late[min(len(late) - 1, len(late) * 99 // 100)]
         figures = f"p50 {middle / 1000:.1f} ms, p99 {high / 1000:.1f}, max {late[-1] / 1000:.1f}"
         lines.append(f"LATENESS {figures} of {len(late)}")
+    if history.letters or history.mended:
+        lines.append(f"FAILING  {len(history.letters)} dead letters, {len(history.mended)} fired after all")
     outages = [(end - start) / 1e9 for start, end in history.outages]
     if outages:
         lines.append(f"OUTAGES  {len(outages)}, longest {max(outages):.2f} s")

@@ -13,10 +13,11 @@ from tests.checkers.history import History
 from tests.faults import final_phase
 from tests.faults.kv_load import KvClient
 from tests.faults.load import Client, Shape, World, now_ns
+from tests.faults.lock_load import LockClient
 from tests.faults.pipeline_load import PipelineClient
 from tests.support.node_process import NodeProcess
 
-KV_CLIENTS = 2
+KV_CLIENTS = LOCK_CLIENTS = 2
 
 
 @dataclass(slots=True)
@@ -54,6 +55,8 @@ class Campaign:
                 nursery.start_soon(client.run)
             for number in range(KV_CLIENTS):
                 nursery.start_soon(KvClient(self.world, number, Random(self.dice.random())).run)
+            for number in range(LOCK_CLIENTS):
+                nursery.start_soon(LockClient(self.world, number, Random(self.dice.random())).run)
             nursery.start_soon(PipelineClient(self.world, self.dice.randrange(3), Random(self.dice.random())).run)
             try:
                 yield

@@ -11,11 +11,14 @@ from random import Random
 
 import trio
 
+from tests.checkers.digests import Digests
 from tests.cluster.relay import Front
 from tests.cluster.relay_process import RelayProcess, relay_process
-from tests.faults import final_phase
+from tests.faults import failing_load, final_phase
+from tests.faults.failing_load import FAILING, FailingClient
 from tests.faults.kv_load import KvClient
 from tests.faults.load import Client, Shape, World, now_ns
+from tests.faults.lock_load import LockClient
 from tests.faults.pipeline_load import PipelineClient
 from tests.support.cluster_process import IDS, ClusterProcess
 from tests.support.http_client import HttpClient, NotSent, Unanswered
@@ -24,10 +27,10 @@ from tests.support.node_process import POLL_S, free_port
 SHAPE = Shape(clients=3, delay_ms_max=1500, lease_s_max=2, partitions=4)
 SETTINGS = {
     "QUEEN_TENANCY_HEADER": "true", "QUEEN_KV_TRUSTED_PROXY": "1", "QUEEN_TEST_HOOKS": "1",
-    "QUEEN_RAFT_SEGMENT_BYTES": str(4 * 1024 * 1024),
+    "QUEEN_RAFT_SEGMENT_BYTES": str(4 * 1024 * 1024), **failing_load.BACKOFF,
 }
 TENANTS = ("a", "b", "c")  # as many as nodes: each leads one group at first
-KV_CLIENTS = 2
+KV_CLIENTS = LOCK_CLIENTS = 2
 RECOVERY_S = 30.0  # guarantees.md, G-D6: a call that still fails so long after the last fault was healed
 PROBE_TIMEOUT_S = 5.0
 PROBE = {"items": [{"queue": "probe", "payload": 1}]}
@@ -45,7 +48,8 @@ class ClusterCampaign:
         self.offsets = {node_id: folder / f"clock-{node_id}" for node_id in IDS}
         for node_id, path in self.offsets.items():
             path.write_text("0")
-            three.nodes[node_id].settings["QUEEN_TEST_CLOCK_FILE"] = str(path)
+            three.nodes[node_id].settings |= {
+                "QUEEN_TEST_CLOCK_FILE": str(path), **failing_load.SETTINGS[node_id]}
         ports = [node.port for node in three.nodes.values()]
         self.worlds = [
             World(ports, SHAPE, prefix=f"{name}-", tenant=f"00000000-0000-4000-8000-00000000000{name}")
@@ -70,6 +74,9 @@ class ClusterCampaign:
                     nursery.start_soon(Client(world, number, Random(self.dice.random())).run)
                 for number in range(KV_CLIENTS):
                     nursery.start_soon(KvClient(world, number, Random(self.dice.random())).run)
+                for number in range(LOCK_CLIENTS):
+                    nursery.start_soon(LockClient(world, 2 - number, Random(self.dice.random())).run)
+                nursery.start_soon(FailingClient(world, self.dice.randrange(3), Random(self.dice.random())).run)
                 nursery.start_soon(PipelineClient(world, self.dice.randrange(3), Random(self.dice.random())).run)
             try:
                 yield
@@ -103,6 +110,8 @@ class ClusterCampaign:
 
     async def finish(self) -> None:
         """The final phase and the judgement, of every tenant; what the nodes logged; an orderly end."""
+        for world in self.worlds:
+            await self._mend(world)
         async with trio.open_nursery() as nursery:
             for world in self.worlds:
                 nursery.start_soon(final_phase.settle, world, self._again)
@@ -110,9 +119,33 @@ class ClusterCampaign:
             await final_phase.judge(world, self._again)
         for node in self.nodes.values():
             await trio.to_thread.run_sync(node.wait_until_ready)
+        await self._must_agree()
         for node in self.nodes.values():
             assert await trio.to_thread.run_sync(node.stop) == 0, node.log_tail()
             node.check_log()
+
+    async def _mend(self, world: World) -> None:
+        """Let every group be led where no fire fails, until none of those timers is pending."""
+        async with HttpClient(self.nodes[failing_load.MENDS].port) as http:
+            with trio.fail_after(RECOVERY_S):
+                while await final_phase.pending(world, FAILING):
+                    for row in (await http.get("/api/v1/raft/status")).json()["groups"]:
+                        await http.post(
+                            "/api/v1/system/raft/transfer", {"group": row["group"], "to": failing_load.MENDS})
+                    await trio.sleep(POLL_S)
+
+    async def _must_agree(self) -> None:
+        """G-D7: looked at until all nodes stand at the same entry of every group."""
+        digests = Digests()
+        with trio.fail_after(RECOVERY_S):
+            while True:
+                for node_id, node in self.nodes.items():
+                    async with HttpClient(node.port) as http:
+                        digests.hear(node_id, (await http.get("/api/v1/raft/status?limit=1000")).json()["groups"])
+                if digests.meet:
+                    break
+                await trio.sleep(POLL_S)
+        assert digests.check() == []
 
     # --- what faults need
 

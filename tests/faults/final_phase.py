@@ -14,8 +14,10 @@ import trio
 
 from tests.checkers import verdict
 from tests.checkers.history import Message, Outcome
+from tests.faults.failing_load import FAILING, FailingClient
 from tests.faults.kv_load import KvClient
 from tests.faults.load import TIMER_QUEUE, WORK_QUEUE, Client, World
+from tests.faults.lock_load import GUARDED
 from tests.faults.pipeline_load import LATE, OUTPUTS, PIPELINE_QUEUES, PipelineClient
 from tests.support.http_client import HttpClient
 
@@ -33,7 +35,7 @@ QUEUE_OPTIONS = {"leaseTime": 30, "retryLimit": 100_000, "deadLetterQueue": True
 async def configure(world: World) -> None:
     """Make the queues, with options under which nothing ends by itself."""
     async with HttpClient(world.ports[0]) as http:
-        for queue in (*QUEUES, *PIPELINE_QUEUES):
+        for queue in (*QUEUES, *PIPELINE_QUEUES, GUARDED, FAILING):
             answer = await http.post(
                 "/api/v1/configure", {"queue": queue, "options": QUEUE_OPTIONS}, headers=world.headers)
             assert answer.status == 200, answer
@@ -61,6 +63,9 @@ async def settle(world: World, again: str) -> None:
             history.log += first
         for number in range(len(world.ports)):
             await KvClient(world, number, Random(0)).read_everything()
+        history.mended = await _witness(world, FAILING, 0)
+        history.letters = await FailingClient(world, 0, Random(0)).letters()
+        history.guarded = await _witness(world, GUARDED, len(world.ports) - 1)
         history.drained = True
     if limit.cancelled_caught:
         pytest.fail(f"unknown: the final phase did not end\n{verdict.report(history, [], again=again)}")
@@ -80,7 +85,7 @@ async def _wait_for_timers(world: World) -> None:
     """Until none is pending, or long enough that one which still is has broken its promise (G-M4)."""
     history = world.history
     with trio.move_on_after(world.shape.delay_ms_max / 1000 + 7.0):
-        while history.still_pending != (found := await _pending(world, TIMER_QUEUE)) or found:
+        while history.still_pending != (found := await pending(world, TIMER_QUEUE)) or found:
             history.still_pending = found
             await trio.sleep(LIST_EVERY_S)
 
@@ -96,7 +101,7 @@ async def _end_pipeline(world: World) -> None:
         empty = 0 if found else empty + 1
     while True:
         await trio.sleep(LIST_EVERY_S)
-        if not await _pending(world, LATE):
+        if not await pending(world, LATE):
             break
     history.outputs = await _witness(world, OUTPUTS, 0)
     history.late_outputs = await _witness(world, LATE, 0)
@@ -108,7 +113,8 @@ def _empty_poll_ms(world: World) -> int:
     return 1000 * world.shape.lease_s_max // EMPTY_POLLS + 100
 
 
-async def _pending(world: World, queue: str) -> list[tuple[str, str]]:
+async def pending(world: World, queue: str) -> list[tuple[str, str]]:
+    """(queue, key) of every timer that a list shows."""
     found: list[tuple[str, str]] = []
     after = ""
     async with HttpClient(world.ports[0]) as http:

@@ -23,10 +23,14 @@ from tests.checkers.history import (
     AckItem,
     Call,
     Cancel,
+    Doomed,
+    Guarded,
     History,
+    Holders,
     Kv,
     Outcome,
     Peek,
+    Permit,
     Pop,
     Push,
     Schedule,
@@ -97,9 +101,10 @@ class World:
         return {"x-queen-tenant": self.tenant} if self.tenant else {}
 
     def note(self, call: Call) -> None:
-        """Write down a call that has ended. Key/value calls are not awaited: there are many, and they never wait."""
+        """Write down a call that has ended. Those of keys, locks and failing timers are not awaited: they never wait.
+        """
         self.history.calls.append(call)
-        self.answered += call.outcome is Outcome.OK and not isinstance(call, Kv)
+        self.answered += call.outcome is Outcome.OK and not isinstance(call, Kv | Permit | Guarded | Holders | Doomed)
         if self._awaited is not None and self.answered >= self._awaited_count:
             self._awaited.set()
 

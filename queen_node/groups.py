@@ -187,7 +187,7 @@ class Groups(Generic[A]):
         """Whether this node is the one to lead a group first: leaders are spread over the nodes (M-70)."""
         core = actor.group.raft.core
         voters = core.configuration.voters
-        return core.term == 0 and bool(voters) and voters[life % len(voters)] == self._node_id
+        return core.term == 0 and voters[life % len(voters)] == self._node_id
 
     def _add(self, tenant: Tenant, members: MembersRow) -> A:
         actor = self._open(tenant.life, tenant.row, members)

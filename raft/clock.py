@@ -133,18 +133,21 @@ def estimate_after_restart(clock_us: int, clock_offset_us: int, recorded: ClockR
     return Estimate(clock_us + gone_us, is_weak=False)
 
 
-def start_of_term_us(last_stamp_us: int, estimates: Sequence[Estimate]) -> int:
-    """Where a new leader's clock starts (M-21, M-22). estimates: its own and those of all who granted it their vote.
+def start_of_term_us(last_stamp_us: int, estimates: Sequence[Estimate], voters: int) -> int:
+    """Where a new leader's clock starts (M-21, M-22). estimates: its own and those of all who granted it their vote;
+    voters: how many the group has.
 
-    The highest, but weak ones count only when all are weak, and then their lower median: one machine whose wall clock
-    went forward while it rebooted must not make timers early.
+    The highest, but weak ones count only when all are weak, and then the highest that fewer than a majority of the
+    voters can't have raised: machines whose wall clocks went forward while they rebooted must not make timers early
+    (M-23). Of all three voters, or of all five, that is the lower median; of the three of five who elect it is the
+    lowest, where the median would be that of two hasty ones.
     """
     must(len(estimates) > 0, "a leader without an estimate of its own")
     strong = [estimate.clock_us for estimate in estimates if not estimate.is_weak]
     if strong:
         return max(last_stamp_us, *strong)
     weak = sorted(estimate.clock_us for estimate in estimates)
-    return max(last_stamp_us, weak[(len(weak) - 1) // 2])
+    return max(last_stamp_us, weak[max(0, len(weak) - 1 - voters // 2)])
 
 
 class GroupClock:

@@ -236,7 +236,8 @@ class RaftGroup:
         self._led_term = core.term
         self._see_stamps(core.log.after(core.applied_index))
         granted = [Estimate(*clock) for voter, clock in core.vote_clocks.items() if voter != core.node_id]
-        start_us = start_of_term_us(clock.last_stamp_us, [clock.estimate(), *granted])
+        voters = len(core.configuration.electors)
+        start_us = start_of_term_us(clock.last_stamp_us, [clock.estimate(), *granted], voters)
         core.blank_data = cbor2.dumps((BLANK_VERSION, clock.lead(core.term, start_us)))
 
     def _hear_stamp(self, entry: Entry) -> None:

@@ -66,7 +66,7 @@ class Rules:
         self._leaders = Leaders(self.committed)
         self._matching = LogMatching()
         self._agreement = Agreement(self.disks)
-        self._clock = ClockRule(world)
+        self._clock = ClockRule(world, self.committed)
         self._promises = PromisesKept(self.disks)
         self._seen: dict[int, tuple[object, ...]] = {}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raft.core import Role
+from tests.simulation.rules.committed import Committed
 from tests.simulation.shape import DRIFT_PPM_MAX
 from tests.simulation.world import Broken, World
 
@@ -17,11 +18,14 @@ ROUNDING_US = 2
 
 
 class ClockRule:
-    """The first leader's first look at its clock is the zero that all later ones are measured from."""
+    """A leader's first look at its clock is the zero that later ones are measured from: that of the leader whose entry
+    is the first in the log. One that led before it left nothing, so nobody was promised anything by its clock; until
+    anything is committed each term is measured by itself.
+    """
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._zero: tuple[int, int] | None = None
+    def __init__(self, world: World, committed: Committed) -> None:
+        self._world, self._committed = world, committed
+        self._zeros: dict[int, tuple[int, int]] = {}  # by term: real time, group clock
         self._stamps: dict[int, int] = {}
 
     def looked(self, driver: GroupDriver) -> None:
@@ -29,11 +33,13 @@ class ClockRule:
         if driver.core.role is not Role.LEADER or clock.offset_us is None:
             return
         now_us, clock_us = self._world.now_us, clock.now_us()
-        if self._zero is None:
-            self._zero = now_us, clock_us
-            return
-        elapsed_us = now_us - self._zero[0]
-        allowed_us = self._zero[1] + elapsed_us + elapsed_us * DRIFT_PPM_MAX // 1_000_000 + ROUNDING_US
+        terms = self._committed.terms
+        term = terms[0][0] if terms else driver.core.term
+        if not terms:
+            self._zeros.setdefault(term, (now_us, clock_us))
+        zero_us, zero_clock_us = self._zeros[term]
+        elapsed_us = now_us - zero_us
+        allowed_us = zero_clock_us + elapsed_us + elapsed_us * DRIFT_PPM_MAX // 1_000_000 + ROUNDING_US
         if clock_us > allowed_us:
             raise Broken(
                 "M-23, the group clock is never ahead",

@@ -145,7 +145,7 @@ def test_stamps_and_seen_stamps_never_fall(events: list[tuple[str, int]]) -> Non
             clock.hear(term, EPOCH + value)
         elif what == "lead":
             term += 1
-            clock.lead(term, start_of_term_us(clock.last_stamp_us, [clock.estimate()]))
+            clock.lead(term, start_of_term_us(clock.last_stamp_us, [clock.estimate()], 1))
         elif clock.offset_us is not None:
             clock.stamp()
         assert clock.last_stamp_us >= last
@@ -196,7 +196,7 @@ def test_a_new_tenants_group_starts_from_group_zeros_clock() -> None:
     """M-22: not from the wall clock of the node that leads it first."""
     machine = FakeMachine(wall_us=EPOCH + HOUR)
     clock = GroupClock.born(machine, EPOCH + 5)
-    start_us = start_of_term_us(clock.last_stamp_us, [clock.estimate(), NOTHING_KNOWN])
+    start_us = start_of_term_us(clock.last_stamp_us, [clock.estimate(), NOTHING_KNOWN], 3)
     assert clock.lead(1, start_us) == EPOCH + 5 - machine.now_us
 
 
@@ -206,7 +206,8 @@ def test_who_opens_a_group_late_does_not_take_group_zeros_clock_for_the_groups()
     """
     late = GroupClock.born(FakeMachine(wall_us=EPOCH), EPOCH + HOUR)
     assert late.estimate() == Estimate(EPOCH + HOUR, is_weak=True)
-    assert start_of_term_us(EPOCH + 2 * HOUR, [late.estimate(), Estimate(EPOCH + 3 * HOUR, False)]) == EPOCH + 3 * HOUR
+    knows = Estimate(EPOCH + 3 * HOUR, False)
+    assert start_of_term_us(EPOCH + 2 * HOUR, [late.estimate(), knows], 3) == knows.clock_us
 
 
 def test_a_terms_clock_does_not_start_before_the_last_stamp() -> None:
@@ -219,30 +220,44 @@ def test_a_terms_clock_does_not_start_before_the_last_stamp() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last_stamp", "estimates", "start"),
+    ("last_stamp", "estimates", "voters", "start"),
     [
-        (10, [Estimate(20, False), Estimate(30, False)], 30),  # the highest
-        (40, [Estimate(20, False), Estimate(30, False)], 40),  # a stamp in the log is a lower bound
-        (10, [Estimate(20, False), Estimate(900, True)], 20),  # one rebooted with its wall clock gone forward
-        (10, [Estimate(900, True), Estimate(20, False), Estimate(950, True)], 20),
-        (10, [Estimate(900, True), Estimate(20, True)], 20),  # two of three rebooted, one of them wrong: the lower
-        (10, [Estimate(900, True), Estimate(20, True), Estimate(30, True)], 30),
-        (10, [Estimate(900, True), Estimate(800, True)], 800),  # M-23: early only after a majority went forward
-        (10, [Estimate(900, True), NOTHING_KNOWN], 10),  # a machine without a record vouches for nothing
-        (10, [Estimate(50, True)], 50),  # a single node has no other
+        (10, [Estimate(20, False), Estimate(30, False)], 3, 30),  # the highest
+        (40, [Estimate(20, False), Estimate(30, False)], 3, 40),  # a stamp in the log is a lower bound
+        (10, [Estimate(20, False), Estimate(900, True)], 3, 20),  # one rebooted with its wall clock gone forward
+        (10, [Estimate(900, True), Estimate(20, False), Estimate(950, True)], 3, 20),
+        (10, [Estimate(900, True), Estimate(20, True)], 3, 20),  # two of three rebooted, one of them wrong: the lower
+        (10, [Estimate(900, True), Estimate(20, True), Estimate(30, True)], 3, 30),
+        (10, [Estimate(900, True), Estimate(800, True)], 3, 800),  # M-23: early only after a majority went forward
+        (10, [Estimate(900, True), NOTHING_KNOWN], 3, 10),  # a machine without a record vouches for nothing
+        (10, [Estimate(50, True)], 1, 50),  # a single node has no other
+        (10, [Estimate(900, True), Estimate(800, True), Estimate(20, True)], 5, 20),  # two of five, and who elects
+        (10, [Estimate(900, True), Estimate(800, True), Estimate(20, True), Estimate(30, True)], 5, 30),
     ],
 )
-def test_where_a_new_leader_starts(last_stamp: int, estimates: list[Estimate], start: int) -> None:
+def test_where_a_new_leader_starts(last_stamp: int, estimates: list[Estimate], voters: int, start: int) -> None:
     """M-21, M-22, M-23."""
-    assert start_of_term_us(last_stamp, estimates) == start
+    assert start_of_term_us(last_stamp, estimates, voters) == start
 
 
 @given(st.integers(0, 1000), st.lists(st.tuples(st.integers(0, 1000), st.booleans()), min_size=1, max_size=5))
 def test_start_of_term_against_its_slow_twin(last_stamp: int, estimates: list[tuple[int, bool]]) -> None:
+    """All voters took part."""
     weak = [us for us, is_weak in estimates if is_weak]
     strong = [us for us, is_weak in estimates if not is_weak]
     expected = max([last_stamp, *(strong or [statistics.median_low(weak)])])
-    assert start_of_term_us(last_stamp, [Estimate(*one) for one in estimates]) == expected
+    assert start_of_term_us(last_stamp, [Estimate(*one) for one in estimates], len(estimates)) == expected
+
+
+@given(st.integers(1, 5), st.data())
+def test_only_a_majority_of_wall_clocks_makes_a_term_start_early(voters: int, data: st.DataObject) -> None:
+    """M-23: whoever elects, after all machines have rebooted."""
+    majority = voters // 2 + 1
+    electing = data.draw(st.integers(majority, voters))
+    hasty = data.draw(st.integers(0, min(electing, majority - 1)))
+    honest = data.draw(st.lists(st.integers(0, 1000), min_size=electing - hasty, max_size=electing - hasty))
+    estimates = [Estimate(us, is_weak=True) for us in [*honest, *[5000] * hasty]]
+    assert start_of_term_us(0, estimates, voters) <= max(honest)
 
 
 def test_a_leader_change_makes_things_late_by_the_age_of_the_last_sample() -> None:
@@ -254,7 +269,7 @@ def test_a_leader_change_makes_things_late_by_the_age_of_the_last_sample() -> No
     old.pass_time(SECOND)
     new.pass_time(SECOND)
     true_us = leading.now_us()
-    following.lead(2, start_of_term_us(following.last_stamp_us, [following.estimate()]))
+    following.lead(2, start_of_term_us(following.last_stamp_us, [following.estimate()], 1))
     assert 0 <= true_us - following.stamp() <= SECOND // 1000
 
 

@@ -108,12 +108,23 @@ def accept(core: Core, message: Append, index: int) -> None:
 
 
 def take_heartbeat(core: Core, message: Heartbeat) -> None:
+    if is_for_a_lost_disk(core, message):
+        return
     core._hear_from_leader(message.sender)
     core._commit_to(message.commit_index)
     core._send.append(HeartbeatAnswered(core.node_id, message.sender, core.term, message.round))
 
 
+def is_for_a_lost_disk(core: Core, message: Heartbeat | Committed) -> bool:
+    """Whether a leader takes for committed here what this log does not hold, and this node only learns: then it speaks
+    of the disk that the node had before it was replaced. It is deposed and does not know; an answer would count as that
+    of a voter (CL-105). A voter whose log is short has lost what it acknowledged, which stops it."""
+    return message.commit_index > core.log.last_index and not core.configuration.is_voter(core.node_id)
+
+
 def take_commit(core: Core, message: Committed) -> None:
+    if is_for_a_lost_disk(core, message):
+        return
     core._hear_from_leader(message.sender)
     core._commit_to(message.commit_index)
 

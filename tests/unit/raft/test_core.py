@@ -16,6 +16,7 @@ from raft.messages import (
     Append,
     AppendAccepted,
     AppendRejected,
+    Committed,
     Entry,
     EntryKind,
     HardState,
@@ -378,6 +379,19 @@ def test_a_leader_that_counts_entries_which_this_disk_lost_stops_the_node() -> N
     core = core_of((1, 2, 3))
     with pytest.raises(InvariantBroken, match="committed what is not held"):
         core.step(Heartbeat(2, 1, 1, 7, 0))
+
+
+def test_a_leader_that_speaks_to_the_disk_before_is_not_heard_by_a_replaced_node() -> None:
+    """CL-105: deposed, it does not know of the replacement. An answer would count as that of the voter that it knew."""
+    for message in (Heartbeat(2, 1, 1, 7, 0), Committed(2, 1, 1, 7)):
+        core = Core(
+            node_id=1, configuration=Configuration((2, 3), (), (1,)), log=Log(), hard_state=HardState(0, 0, 0),
+            applied_index=0, settings=Settings(), random=Random(1))
+        core.step(message)
+        assert core.commit_index == 0 and core.leader == 0
+        assert not core.has_ready() or core.ready().send_now == ()
+        core.step(Heartbeat(3, 1, 2, 0, 0))
+        assert core.leader == 3
 
 
 def test_an_acceptance_of_what_was_never_sent_stops_the_node() -> None:

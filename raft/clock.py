@@ -153,13 +153,13 @@ def start_of_term_us(last_stamp_us: int, estimates: Sequence[Estimate], voters: 
 class GroupClock:
     """The clock of one group at one member, leading or not."""
 
-    __slots__ = ("_base_boottime_us", "_base_us", "_is_weak", "_source", "_term", "last_stamp_us", "offset_us")
+    __slots__ = ("_base_boottime_us", "_base_us", "_boottime_us", "_is_weak", "_term", "last_stamp_us", "offset_us")
 
     def __init__(self, source: TimeSource, estimate: Estimate = NOTHING_KNOWN, last_stamp_us: int = 0) -> None:
         """estimate: for now, from `estimate_after_restart`. last_stamp_us: of the last entry that the log or the state
         holds.
         """
-        self._source = source
+        self._boottime_us = source.boottime_us
         self._base_us, self._is_weak = estimate
         self._base_boottime_us = source.boottime_us()
         self._term = 0
@@ -190,7 +190,7 @@ class GroupClock:
         must(start_us >= self.last_stamp_us, "a term's clock starts before the last stamp",
              start_us=start_us, last_stamp_us=self.last_stamp_us)  # fmt: skip
         self._term = term
-        self.offset_us = start_us - self._source.boottime_us()
+        self.offset_us = start_us - self._boottime_us()
         return self.offset_us
 
     def follow(self) -> None:
@@ -217,9 +217,10 @@ class GroupClock:
     def now_us(self) -> int:
         """The group clock: exact at the leader, an estimate that is never ahead elsewhere. Never below the last stamp.
         """
-        if self.offset_us is not None:
-            return max(self.last_stamp_us, self.offset_us + self._source.boottime_us())
-        return self._estimate_us()
+        if self.offset_us is None:
+            return self._estimate_us()
+        now_us = self.offset_us + self._boottime_us()
+        return now_us if now_us > self.last_stamp_us else self.last_stamp_us
 
     def stamp(self) -> int:
         """The leader's stamp for an entry that it appends now. Never below the last one."""
@@ -235,15 +236,15 @@ class GroupClock:
         return Estimate(self._estimate_us(), self._is_weak)
 
     def _estimate_us(self) -> int:
-        elapsed_us = self._source.boottime_us() - self._base_boottime_us
-        return max(self.last_stamp_us, self._base_us + elapsed_at_least_us(elapsed_us))
+        now_us = self._base_us + elapsed_at_least_us(self._boottime_us() - self._base_boottime_us)
+        return now_us if now_us > self.last_stamp_us else self.last_stamp_us
 
     def boottime_at(self, clock_us: int) -> int:
         """What this machine's BOOTTIME is when the group clock says so; elsewhere than at the leader as far as is known
         now."""
         if self.offset_us is not None:
             return clock_us - self.offset_us
-        return self._source.boottime_us() + clock_us - self.now_us()
+        return self._boottime_us() + clock_us - self.now_us()
 
     def to_record(self) -> tuple[int, int]:
         """(clock_us, clock_offset_us) for a write to the log: (0, 0) when only a weak estimate is known."""
@@ -251,4 +252,4 @@ class GroupClock:
         return (0, 0) if estimate.is_weak else (estimate.clock_us, self.offset_us or 0)
 
     def _rest_on(self, clock_us: int) -> None:
-        self._base_us, self._base_boottime_us, self._is_weak = clock_us, self._source.boottime_us(), False
+        self._base_us, self._base_boottime_us, self._is_weak = clock_us, self._boottime_us(), False

@@ -111,7 +111,7 @@ class Core(Member):
         return bool(
             log.last_index > log.submitted_index
             or self.commit_index != handed.commit_index
-            or min(self.commit_index, log.flushed_index) > self._handed_index
+            or self.commit_index > self._handed_index < log.flushed_index
             or self._send
             or self._promises
             or self.term != handed.term

@@ -176,8 +176,11 @@ class RaftGroup:
 
     def pump(self) -> Pumped | None:
         """What follows from all that happened since the last call; None: nothing."""
-        self._notice_leadership()
         core = self.core
+        if core.role is not Role.LEADER:
+            self.clock.follow()
+        elif self._led_term != core.term:
+            self._begin_to_lead()
         if not core.has_ready() and not self._send:
             return None
         ready = core.ready()
@@ -221,18 +224,13 @@ class RaftGroup:
         if offset[0] > self._offset_term:
             self._offset_term, self._offset_us = offset
 
-    def _notice_leadership(self) -> None:
+    def _begin_to_lead(self) -> None:
         """On election fix the clock's offset for the term, before the blank entry that names it is appended.
 
         What the log holds beyond the state has stamps too, and all of it will be applied: none may be ahead of the
         new term.
         """
         core, clock = self.core, self.clock
-        if core.role is not Role.LEADER:
-            clock.follow()
-            return
-        if self._led_term == core.term:
-            return
         self._led_term = core.term
         self._see_stamps(core.log.after(core.applied_index))
         granted = [Estimate(*clock) for voter, clock in core.vote_clocks.items() if voter != core.node_id]

@@ -112,29 +112,34 @@ class AppliesRepeats(Machine):
 class FollowsTheWallClock(GroupClock):
     """M-20: the leader steers towards its wall clock."""
 
-    __slots__ = ()
+    __slots__ = ("_wall_us",)
+
+    def __init__(self, source: TimeSource, *known: Any) -> None:
+        self._wall_us = source.wall_us
+        super().__init__(source, *known)
 
     def now_us(self) -> int:
-        return super().now_us() if self.offset_us is None else max(self.last_stamp_us, self._source.wall_us())
+        return super().now_us() if self.offset_us is None else max(self.last_stamp_us, self._wall_us())
 
 
 class EstimatesByTheWallClock(GroupClock):
     """M-21: a follower adds what its wall clock says has passed."""
 
-    __slots__ = ("_base_wall_us",)
+    __slots__ = ("_base_wall_us", "_wall_us")
 
     def __init__(self, source: TimeSource, *known: Any) -> None:
+        self._wall_us = source.wall_us
         self._base_wall_us = source.wall_us()
         super().__init__(source, *known)
 
     def _rest_on(self, clock_us: int) -> None:
-        self._base_wall_us = self._source.wall_us()
+        self._base_wall_us = self._wall_us()
         super()._rest_on(clock_us)
 
     def estimate(self) -> Estimate:
         if self.offset_us is not None:
             return super().estimate()
-        gone_us = max(0, self._source.wall_us() - self._base_wall_us)
+        gone_us = max(0, self._wall_us() - self._base_wall_us)
         return Estimate(max(self.last_stamp_us, self._base_us + gone_us), self._is_weak)
 
 

@@ -86,7 +86,7 @@ class Cluster:
         try:
             node.process = Process(
                 self.world, self.shape, node.hardware, node_id, node.starts, self.rules, self._parts,
-                send=lambda peer, message: self.network.send(node_id, peer, message), joined=node.joined)
+                send=partial(self.network.send, node_id), joined=node.joined)
         except Damaged as error:
             if not node.hardware.is_damaged:
                 raise Broken("CL-124, only damage is refused", f"node {node_id}: {error}") from error
@@ -139,11 +139,11 @@ class Cluster:
     # --- messages and calls
 
     def _deliver(self, node_id: int, message: Any) -> None:
-        process = self.nodes[node_id].live
-        if process is None:
+        process = self.nodes[node_id].process
+        if process is None or not process.alive or process.stopped:
             return
         if type(message) is Said:
-            self.world.trace(b"%d " % message.life + self._encode(message.said))
+            self.world.trace(b"%d %b" % (message.life, self._encode(message.said)))
         else:
             self.world.trace(self._encode(message))
         process.run(process.hear, message)

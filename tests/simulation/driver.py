@@ -7,6 +7,7 @@ What the groups of a process share (log, wheel, snapshots, network) stands in `p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from queen_node import commands, queries
@@ -17,6 +18,7 @@ from queen_node.events import (
     AskAlso,
     Due,
     Event,
+    Heard,
     HeardClock,
     SnapshotEnded,
     SnapshotFlipped,
@@ -52,6 +54,7 @@ TURNS_MAX: Final = 1000
 READ_BYTES: Final = 4 << 20
 INBOX_BOUND: Final = 1 << 20  # clients here are few, and each has one call at a time
 NEVER_US: Final = 1 << 62
+ROUNDED_S: Final = 0.001  # of two alarms closer than that the sooner is found by their µs
 MARKS_OF_TALLIES: Final = (
     ("dead_letters", "dead letter"), ("duplicates", "duplicate push"), ("handed_back", "lease handed back"),
     ("leases_expired", "lease ran out"), ("timer_duplicates", "timer met a message with its id"),
@@ -101,7 +104,8 @@ class GroupDriver:
         self.sleeper = Sleeper(self.group)
         self.inbox = DriverInbox(self._wake)
         self._armed_us: int | None = -1
-        self._alarm_at_us = NEVER_US
+        self._alarm_at_us, self._alarm_s = NEVER_US, inf
+        self._place = self.node_id, life
         rules.booted(self)
         self._wake()
 
@@ -145,9 +149,9 @@ class GroupDriver:
 
     def drain(self) -> None:
         """Take in all that waits, and do what follows."""
-        self._world.driving = self.node_id, self.life
+        self._world.driving = self._place
         events = self.inbox.take_nowait()
-        if len(events) > 2 or not self._passes(events):
+        if not (events and len(events) <= 2 and type(events[-1]) is Tick and self._passes(events)):
             self._turn(events)
         self._world.driving = None
 
@@ -156,11 +160,12 @@ class GroupDriver:
         now_s, now_us = self.process.now_s, self.raft.clock.now_us()
         group.now_s = now_s
         slept = self.sleeper.sleeps
-        self.sleeper.stir(events)
+        if slept:
+            self.sleeper.stir(events)
         for event in events:
             self._take(event, now_us)
-        self.sleeper.stand_if_called()
         if slept:
+            self.sleeper.stand_if_called()
             self._note_waking(events)
         goes_on = group.unavailable is None
         if goes_on:
@@ -168,9 +173,10 @@ class GroupDriver:
                 now_us = self.raft.clock.now_us()  # what came may have told the clock
             group.tell_the_time(now_s, now_us)
             now_us = self._work(now_us)
-        for node, call in group.outgoing:
-            self.process.tell(node, self.life, call)
-        group.outgoing.clear()
+        if group.outgoing:
+            for node, call in group.outgoing:
+                self.process.tell(node, self.life, call)
+            group.outgoing.clear()
         self._falls_asleep(goes_on)
         if goes_on:
             self._set_alarm(now_s, now_us)
@@ -211,7 +217,7 @@ class GroupDriver:
         """Whether these were nothing but a tick, perhaps with its leader's clock, after which there is mostly nothing
         to do. A third of a run's time went into such turns. What time itself brings comes by the alarm and the wheel.
         """
-        if not events or type(events[-1]) is not Tick or self.sleeper.sleeps:
+        if self.sleeper.sleeps:
             return False
         if len(events) == 2:
             if type(events[0]) is not HeardClock:
@@ -250,6 +256,10 @@ class GroupDriver:
                 world.reached(f"{woken_by} woke a group without a leader")
 
     def _take(self, event: Event, now_us: int) -> None:
+        if type(event) is Heard:  # the most of what comes
+            if not self.sleeper.takes(event, now_us):
+                take(self.group, event, now_us)
+            return
         match event:
             case Written(write):
                 self._rules.written(self, write)
@@ -324,15 +334,15 @@ class GroupDriver:
         if group.has_calls:
             late_s = now_s + LATE_CALLS_EVERY_S
             alarm_s = late_s if alarm_s is None else min(alarm_s, late_s)
-        if alarm_s is not None:
+        if alarm_s is not None and alarm_s < self._alarm_s + ROUNDED_S:
             delay_us = self._clocks.virtual_delay_us(round(alarm_s * SECOND))
             if self._world.now_us + delay_us < self._alarm_at_us:
-                self._alarm_at_us = self._world.now_us + delay_us
+                self._alarm_at_us, self._alarm_s = self._world.now_us + delay_us, alarm_s
                 self.process.later(delay_us, self._ring, self._alarm_at_us)
 
     def _ring(self, at_us: int) -> None:
         if at_us == self._alarm_at_us:
-            self._alarm_at_us = NEVER_US
+            self._alarm_at_us, self._alarm_s = NEVER_US, inf
             self.inbox.put(ALARM)
 
     def _arm_wheel(self) -> None:

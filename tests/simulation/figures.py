@@ -18,7 +18,7 @@ SEED: Final = 1
 BUSY_S: Final = 120
 IDLE_S: Final = 600
 CLIENTS: Final = 12
-THINK_US: Final = 280 * MS  # with the calls of a step this makes a little more than 50 calls a second
+THINK_US: Final = 360 * MS  # with the calls of a step this makes 50 calls a second
 
 
 def _shape(*, clients: int) -> Shape:

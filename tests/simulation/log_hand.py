@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from raft.clock import read_clocks
-from raft.disk import Sync, WriteAt
+from raft.disk import Reached, Sync, WriteAt
 from raft.group import LogWrite
 from raft.log_writer import CLOCKS_EVERY_S, MARK_AFTER_S
 from raft.wal import Wal
@@ -49,23 +49,20 @@ class LogHand:
         self._busy = True
         self._quiet_turn += 1
         steps = self.wal.begin([write.group_write for write in batch], read_clocks(self._hardware.clocks))
-        at, position = 0, ("", 0)
-        while type(steps[at]) is not Sync:
-            step = steps[at]
-            if type(step) is WriteAt:
-                position = step.path, step.position
-            at += 1
-        self._disk.carry_out(steps[:at])
-        self._later(self._hardware.fsync_us(), self._synced, batch, steps[at:], position)
+        write, sync = [step for step in steps if type(step) is not Reached]
+        if type(write) is not WriteAt:
+            raise AssertionError(f"a batch begins with {write}")
+        self._disk.do(write)
+        self._later(self._hardware.fsync_us(), self._synced, batch, sync, (write.path, write.position))
 
-    def _synced(self, batch: list[LogWrite], steps: list[Sync], position: tuple[str, int]) -> None:
+    def _synced(self, batch: list[LogWrite], sync: Sync, position: tuple[str, int]) -> None:
         hardware = self._hardware
         if hardware.fails_next:
             hardware.fails_next = False
             self.wal.fail(OSError(errno.EIO, "the simulated disk fails"))
             self._failed()
             return
-        self._disk.carry_out(steps)
+        self._disk.do(sync)
         self.wal.finish()
         self._tidy()
         path, begin = position

@@ -29,13 +29,13 @@ class Network:
 
     def send(self, sender: int, receiver: int, message: Any) -> None:
         """Put a message on its way."""
-        dice = self._dice
-        if (sender, receiver) in self.cut or (self.loss and dice.random() < self.loss):
+        dice, link = self._dice, (sender, receiver)
+        if link in self.cut or (self.loss and dice.random() < self.loss):
             return
-        self._carry(sender, receiver, message)
+        self._carry(link, message)
         if self.doubling and dice.random() < self.doubling:
             self._world.reached("message doubled")
-            self._carry(sender, receiver, message)
+            self._carry(link, message)
 
     def heal(self) -> None:
         """All links are whole again."""
@@ -54,14 +54,16 @@ class Network:
                     if mute:
                         self.cut.add((one, other))
 
-    def _carry(self, sender: int, receiver: int, message: Any) -> None:
-        world, dice, link = self._world, self._dice, (sender, receiver)
+    def _carry(self, link: tuple[int, int], message: Any) -> None:
+        world, dice = self._world, self._dice
         low, high = self._wire_us
         arrives_us = world.now_us + (low + int(dice.random() * (high - low))) * self.slow
         if self.reordering and dice.random() < self.reordering:
             arrives_us += dice.randrange(REORDERED_US_MAX)
         else:
-            arrives_us = max(arrives_us, self._busy_until_us.get(link, 0))
+            busy_until_us = self._busy_until_us.get(link, 0)
+            if arrives_us < busy_until_us:
+                arrives_us = busy_until_us
             self._busy_until_us[link] = arrives_us
         world.after(arrives_us - world.now_us, self._arrive, link, message)
 

@@ -118,6 +118,7 @@ class Process:
         self.world, self.shape, self.hardware, self.parts = world, shape, hardware, parts
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None  # None: not paused
         self.rules, self._send = rules, send
+        self._boottime_us = hardware.clocks.boottime_us
         self.ids = hardware.mint()
         self.founders = _founders(node_id, shape.node_ids, joined=joined)
         self.calls: set[CallSlot] = set()
@@ -171,7 +172,7 @@ class Process:
     @property
     def now_s(self) -> float:
         """The monotonic clock that calls are timed by."""
-        return self.hardware.clocks.boottime_us() / SECOND
+        return self._boottime_us() / SECOND
 
     # --- time and life
 

@@ -52,7 +52,8 @@ class World:
 
     def after(self, delay_us: int, call: Callable[..., None], *arguments: Any) -> None:
         """Have `call(*arguments)` happen in so long; ties happen in the order in which they were asked for."""
-        heappush(self._heap, (self.now_us + max(0, delay_us), next(self._order), call, arguments))
+        at_us = self.now_us + delay_us if delay_us > 0 else self.now_us
+        heappush(self._heap, (at_us, next(self._order), call, arguments))
 
     def run_until(self, at_us: int, done: Callable[[], bool] | None = None) -> bool:
         """Let time pass up to `at_us`, or until `done`, which is asked after each event. Returns whether it is done."""

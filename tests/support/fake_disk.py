@@ -76,9 +76,10 @@ class FakeDisk:
             self.steps_done.append(step)
             if number == self.fail_at:
                 raise OSError(errno.EIO, f"the test lets step {number} fail", type(step).__name__)
-            self._do(step)
+            self.do(step)
 
-    def _do(self, step: Step) -> None:
+    def do(self, step: Step) -> None:
+        """Carry out one step that no test counts."""
         match step:
             case WriteAt(path, position, data):
                 self.files[path].write(position, bytes(data))

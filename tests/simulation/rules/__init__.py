@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from queen_node.state.tenants import Tenant
+from raft.core import Role
 from raft.group import LogWrite
 from raft.messages import Entry, Message
 from tests.simulation.rules.agreement import Agreement
@@ -85,7 +86,8 @@ class Rules:
             self._seen[driver.node_id] = seen
             self._leaders.looked(driver)
             self.committed.looked(driver)
-        self._clock.looked(driver)
+        if core.role is Role.LEADER:
+            self._clock.looked(driver)
 
     def submitted(self, driver: GroupDriver, write: LogWrite) -> None:
         """A write was handed to the disk."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raft.core import Role
 from tests.simulation.rules.committed import Committed
 from tests.simulation.shape import DRIFT_PPM_MAX
 from tests.simulation.world import Broken, World
@@ -29,8 +28,9 @@ class ClockRule:
         self._stamps: dict[int, int] = {}
 
     def looked(self, driver: GroupDriver) -> None:
+        """At a leader's."""
         clock = driver.raft.clock
-        if driver.core.role is not Role.LEADER or clock.offset_us is None:
+        if clock.offset_us is None:
             return
         now_us, clock_us = self._world.now_us, clock.now_us()
         terms = self._committed.terms

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from raft.messages import AppendAccepted, Message, Vote, VoteGranted
 from tests.simulation.rules.disks import Disks
 from tests.simulation.world import Broken
+
+PROMISES: Final = frozenset((AppendAccepted, Vote, VoteGranted))
 
 
 class PromisesKept:
@@ -15,7 +19,7 @@ class PromisesKept:
         self._votes: dict[tuple[int, int], int] = {}
 
     def sends(self, message: Message) -> None:
-        if not isinstance(message, AppendAccepted | VoteGranted | Vote):
+        if type(message) not in PROMISES:
             return
         disk = self._disks.hard_state(message.sender)
         if disk.term < message.term:

@@ -134,14 +134,16 @@ class Ack(Call):
 class Kv(Call):
     """One key/value call, on one key or on two.
 
-    kind: put, cas, claim, get, incr, write pair, read pair. wrote: the value that it would store, unique in the run;
-    expect: the version that it named. seen: value and version of each key as answered, (None, 0) for an absent one.
+    kind: put, cas, claim, delete, get, incr, write pair, read pair. wrote: the value that it would store, unique in
+    the run; expect: the version that it named; ttl_s: the lifetime that it would begin, 0: for ever. seen: value and
+    version of each key as answered, (None, 0) for an absent one; of a delete that applied, what it removed.
     """
 
     kind: str
     keys: tuple[str, ...]
     wrote: str | None = None
     expect: int | None = None
+    ttl_s: int = 0
     applied: bool = False
     seen: tuple[tuple[object, int], ...] = ()
 

@@ -1,8 +1,9 @@
 """Key/value calls: linearizability of each key, one winner a claim, counters, calls on two keys (W3, W3b, W3c, W4).
 
 A version names a state of its key, and later states have higher ones (KV-30). So nothing has to be searched: every
-call that showed a version is placed by it, and only three things can be wrong: one version with two values, an order
-that contradicts the clock of the observer, and a condition that held although another state lay in between.
+call that showed a version is placed by it, and only four things can be wrong: one version with two values, an order
+that contradicts the clock of the observer, a condition that held although another state lay in between, and a row that
+was dead before its time. A row that is gone comes after the last version that was known before: it never comes back.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import NamedTuple
 
 from tests.checkers.history import History, Kv, Outcome, Violation
 
-ABSENT = 0  # the version of a key that was never written
+ABSENT = 0  # the version of a key without a row
+ENDS = ("delete", "release")  # kinds of calls that end a row's life when they apply
+FOR_EVER_NS = 1 << 62
 
 
 class Sighting(NamedTuple):
@@ -22,16 +25,23 @@ class Sighting(NamedTuple):
     version: int
     value: object
     wrote: bool  # the call made this state
+    ended: bool  # the call ended this state
     call: Kv
 
 
 def check_registers(history: History) -> list[Violation]:
     """G-K1, G-K3: each key by itself."""
     found: list[Violation] = []
+    calls_on: dict[str, list[Kv]] = {}
+    for call in _calls(history):
+        for key in call.keys if call.outcome is not Outcome.FAIL else ():
+            calls_on.setdefault(key, []).append(call)
     for key, sightings in _by_key(history).items():
+        dies = any(call.kind in ENDS or call.ttl_s for call in calls_on[key])
         found += _one_value_a_version(key, sightings)
-        found += _against_the_clock(key, sightings)
-        found += _conditions(key, sightings)
+        found += _against_the_clock(key, sightings, dies=dies)
+        found += _conditions(key, sightings, dies=dies)
+        found += _dead_before_its_time(key, sightings, calls_on[key], history) if dies else ()
     return found
 
 
@@ -93,7 +103,9 @@ def _by_key(history: History) -> dict[str, list[Sighting]]:
     for call in _calls(history):
         if call.outcome is Outcome.OK:
             for key, (value, version) in zip(call.keys, call.seen, strict=True):
-                found.setdefault(key, []).append(Sighting(version, value, call.applied, call))
+                ends = call.kind in ENDS
+                found.setdefault(key, []).append(
+                    Sighting(version, value, call.applied and not ends, call.applied and ends, call))
     return found
 
 
@@ -109,30 +121,68 @@ def _one_value_a_version(key: str, sightings: Iterable[Sighting]) -> Iterator[Vi
             known[sighting.version] = sighting
 
 
-def _against_the_clock(key: str, sightings: Sequence[Sighting]) -> Iterator[Violation]:
-    """A call that began after another had ended shows no earlier state; a write makes a later one than any before."""
-    ended = sorted(sightings, key=lambda sighting: sighting.call.end_ns)
-    latest: Sighting | None = None
+def _against_the_clock(key: str, sightings: Sequence[Sighting], *, dies: bool) -> Iterator[Violation]:
+    """A call that began after another had ended shows no earlier state; a write makes a later one than any before.
+
+    A state's rank is twice its version. One more is that of the row's end, whenever it was: where a row can die, who
+    finds none is behind the last version that was known when it began. dies: whether it can.
+    """
+    by_end = sorted(range(len(sightings)), key=lambda place: sightings[place].call.end_ns)
+    left_at = [0] * len(sightings)  # the rank that each left behind
+    latest: int | None = None
     at = 0
-    for sighting in sorted(sightings, key=lambda each: each.call.start_ns):
-        while at < len(ended) and ended[at].call.end_ns < sighting.call.start_ns:
-            if latest is None or ended[at].version > latest.version:
-                latest = ended[at]
+    for place in sorted(range(len(sightings)), key=lambda place: sightings[place].call.start_ns):
+        sighting = sightings[place]
+        while at < len(by_end) and sightings[by_end[at]].call.end_ns < sighting.call.start_ns:
+            if latest is None or left_at[by_end[at]] > left_at[latest]:
+                latest = by_end[at]
             at += 1
-        if latest is not None and sighting.version < latest.version + sighting.wrote:
+        floor = 0 if latest is None else left_at[latest]
+        found_at = floor | 1 if dies and sighting.version == ABSENT else 2 * sighting.version
+        left_at[place] = found_at + sighting.ended
+        if latest is not None and found_at < floor + sighting.wrote:
+            was = f"at version {floor // 2}" + (", which had ended" if floor % 2 else "")
             yield Violation(
-                "G-K1", f"{key} was at version {latest.version}, then at {sighting.version}",
-                (latest.call, sighting.call))
+                "G-K1", f"{key} was {was}, then at {sighting.version}", (sightings[latest].call, sighting.call))
 
 
-def _conditions(key: str, sightings: Sequence[Sighting]) -> Iterator[Violation]:
-    """A write with `expect` follows the state that it names, with none in between."""
+def _conditions(key: str, sightings: Sequence[Sighting], *, dies: bool) -> Iterator[Violation]:
+    """A write with `expect` follows the state that it names, with none in between. Where rows die, one that expects
+    none may follow any: see `_dead_before_its_time`."""
     versions = sorted({sighting.version for sighting in sightings if sighting.version})
     before = dict(zip(versions, [ABSENT, *versions], strict=False))
     for sighting in sightings:
         expect = sighting.call.expect
-        if sighting.wrote and expect is not None and before[sighting.version] > expect:
+        if not sighting.wrote or expect is None or (dies and expect == ABSENT):
+            continue
+        if before[sighting.version] > expect:
             promise = "G-K3" if expect == ABSENT else "G-K1"
             yield Violation(
                 promise, f"{key}: a write that expected version {expect} follows {before[sighting.version]}",
                 (sighting.call,))
+
+
+def _dead_before_its_time(
+    key: str, sightings: Sequence[Sighting], calls: Sequence[Kv], history: History,
+) -> Iterator[Violation]:
+    """G-K1, G-K3: who finds no row, or writes where there must be none, came when no life surely went on (KV-22).
+
+    A life that a call began goes on for its lifetime, counted from that call's start, unless something may have ended
+    it. Who wrote over it meanwhile began another that ends later: a key's rows all live equally long.
+    """
+    births = [sighting for sighting in sightings if sighting.wrote]
+    ends = [call for call in calls if call.kind in ENDS and (call.applied or call.outcome is Outcome.INFO)]
+    for sighting in sightings:
+        call = sighting.call
+        if not (sighting.version == ABSENT or (sighting.wrote and call.expect == ABSENT)):
+            continue
+        for birth in births:
+            began = birth.call
+            until_ns = began.start_ns + history.at_least_ns(began.ttl_s * 1000) if began.ttl_s else FOR_EVER_NS
+            if began.end_ns < call.start_ns and call.end_ns < until_ns and not any(
+                end.start_ns < call.end_ns and (end.outcome is Outcome.INFO or end.end_ns > began.start_ns)
+                for end in ends
+            ):
+                promise = "G-K3" if sighting.wrote else "G-K1"
+                yield Violation(promise, f"{key} was dead before its time", (began, call))
+                break

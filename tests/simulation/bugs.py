@@ -7,15 +7,16 @@ from typing import Any
 
 import msgspec
 
+from queen_node.calls import PendingRead
 from queen_node.chores import ChoreList, Chores
-from queen_node.commands import Kind
+from queen_node.commands import Kind, KvOp
 from queen_node.group import Group, GroupSettings
 from queen_node.opening import first_members
 from queen_node.snapshots import Install, Snapshots, Stage
 from queen_node.state.keys import META, TIMER
 from queen_node.state.machine import Answer, Application, Machine
 from queen_node.state.rows import MembersRow, TenantRow
-from queen_node.state.store import Meta, Store
+from queen_node.state.store import CommittedStore, Meta, Store
 from raft.clock import Estimate, GroupClock, TimeSource
 from raft.configurations import decode_configuration
 from raft.core import Core
@@ -225,6 +226,61 @@ def _as_founded(
     return decode_configuration(founding.configuration)
 
 
+class IgnoresVersions(Machine):
+    """KV-31: a put that names a version writes over any other, and one that wants none over a row."""
+
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        application = super().begin(index=index, term=term, data=data)
+        for command in application.commands:
+            if command[0] == Kind.KV:
+                command[2] = [
+                    [KvOp.PUT, *operation[1:5], None, operation[6]]
+                    if operation[0] in (KvOp.PUT, KvOp.PUT_IF_ABSENT) else operation for operation in command[2]]
+        return application
+
+
+class CountsRepeats(Machine):
+    """G-K4, CL-27: a call of key/value operations that went again is carried out again."""
+
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        application = super().begin(index=index, term=term, data=data)
+        application.repeats = tuple(
+            place for place in application.repeats if application.commands[place][0] != Kind.KV)
+        return application
+
+
+class CarriesOutHalf(Machine):
+    """KV-14: of some calls only the first write is made."""
+
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        application = super().begin(index=index, term=term, data=data)
+        for command in application.commands:
+            if command[0] == Kind.KV and index % 4 == 0:
+                command[2] = [
+                    operation if place == 0 or operation[0] != KvOp.PUT else [KvOp.GET, *operation[1:3]]
+                    for place, operation in enumerate(command[2])]
+        return application
+
+
+class ReadsByItsOwnClock(Group):
+    """KV-22: the node that serves a read judges what is dead by its own estimate, not by the leader's clock."""
+
+    def take_servable_reads(self, now_us: int) -> list[PendingRead]:
+        servable = super().take_servable_reads(now_us)
+        for read in servable:
+            read.now_us = now_us
+        return servable
+
+
+class TellsByTheClockAlone(Store):
+    """KV-70, M-23: who reads is told that a row is dead though no entry carries the time of it."""
+
+    def committed(self, now_us: int = 0) -> CommittedStore:
+        view = super().committed(now_us)
+        view.stamp_us = view.now_us
+        return view
+
+
 def _other_life(life: int) -> int:
     """M-70: what the second tenant's group says is heard by the first one's."""
     return 1 if life == 2 else life
@@ -249,6 +305,11 @@ BUGS: dict[str, Parts] = {
     "a learner counts as a voter": Parts(new_core=CountsLearners),
     "an empty learner votes": Parts(new_raft_group=HearsCandidatesWhileEmpty),
     "who founded a group votes in it without its disk": Parts(first_members=_as_founded),
+    "a version is not looked at": Parts(new_machine=IgnoresVersions),
+    "a repeated call counts again": Parts(new_machine=CountsRepeats),
+    "half of a key/value call is carried out": Parts(new_machine=CarriesOutHalf),
+    "a read is judged by the clock of its node": Parts(new_group=ReadsByItsOwnClock),
+    "the end of a row is told by a clock alone": Parts(new_store=TellsByTheClockAlone),
     "a message reaches another life": Parts(life_heard=_other_life),
     "memory outlives the state that it is of": Parts(new_machine=RemembersAcrossTheFlip),
 }

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 MARKS: Final = frozenset({
+    "a claim lost",
+    "a row died under its readers",
+    "a write refused by its version",
+    "counted again after an unknown outcome",
     "a due timer woke a group without a leader",
     "a group slept",
     "a group that slept on one side only was woken",

@@ -12,7 +12,7 @@ from queen_node.membership_check import Refusals, check
 from queen_node.opening import CELL_LIFE
 from queen_node.operator_calls import AddLearner, Change, OperatorRefused, Promote, Remove, SetVoters
 from queen_node.state.members import next_number
-from tests.simulation.clients import Script
+from tests.simulation.calls import Script
 from tests.simulation.cluster import Cluster
 from tests.simulation.desk import LAG_MAX
 from tests.simulation.driver import GroupDriver

@@ -38,13 +38,14 @@ from raft.peer_frames import NodeFrame
 from raft.quorum import Configuration
 from raft.wal import Wal
 from tests.simulation.desk import Desk
+from tests.simulation.door import Door
 from tests.simulation.driver import INBOX_BOUND, NEVER_US, GroupDriver
 from tests.simulation.hardware import Hardware
 from tests.simulation.log_hand import LogHand
 from tests.simulation.parts import Parts
 from tests.simulation.rules import AllRules
 from tests.simulation.shape import TENANTS_MAX, Shape
-from tests.simulation.slots import CallSlot
+from tests.simulation.slots import NODE_TIMEOUT_US, CallSlot
 from tests.simulation.transfers import SnapshotWord, Transfers
 from tests.simulation.world import MS, SECOND, World
 
@@ -136,6 +137,7 @@ class Process:
         self.host = _Groups(self, Antechamber(
             at_most_tenants=TENANTS_MAX, bound=INBOX_BOUND, mint=self.ids.request_id))
         self.desk = Desk(self)
+        self.door = Door(self, timeout_ms=NODE_TIMEOUT_US // MS)
         self.log = LogHand(world, hardware, self.wal, written=self._written, failed=self.stop, later=self.later)
         self.later(shape.tick_us, self._tick)
         world.after(0, self._say_how_it_is)
@@ -267,6 +269,12 @@ class Process:
     ) -> None:
         """A client's command."""
         slot.render = RENDERERS[cbor2.loads(command)[0]]
+        self.propose(tenant, command, slot, lane=lane, places=places, timeout_us=timeout_us)
+
+    def propose(
+        self, tenant: bytes, command: bytes, slot: CallSlot, *, lane: Lane, places: tuple[bytes, ...], timeout_us: int,
+    ) -> None:
+        """A command of which somebody else reads the answer."""
         give_up_at_s = self.now_s + timeout_us / SECOND
         self.host.sink(tenant).put((lane, Pending(command, slot, give_up_at_s=give_up_at_s, places=places)))
 

@@ -16,23 +16,18 @@ from queen_node.queries import Query
 from queen_node.tenants import DEFAULT_TENANT, TENANT_BYTES
 from raft.invariants import InvariantBroken
 from tests.checkers import verdict
-from tests.checkers.history import Outcome
-from tests.simulation.clients import (
-    NODE_TIMEOUT_US,
-    TIMER_QUEUE,
-    WORK_QUEUE,
-    Client,
-    Ground,
-    Runner,
-    Script,
-)  # fmt: skip
+from tests.checkers.history import History, Outcome
+from tests.simulation.calls import Ground, Runner, Script
+from tests.simulation.clients import TIMER_QUEUE, WORK_QUEUE, Client
 from tests.simulation.cluster import Cluster
+from tests.simulation.extras import draw_extras
 from tests.simulation.faults import Faults
 from tests.simulation.naps import naps
 from tests.simulation.operator import Operator
 from tests.simulation.parts import Parts
 from tests.simulation.report import report
 from tests.simulation.shape import Shape, draw_shape
+from tests.simulation.slots import NODE_TIMEOUT_US
 from tests.simulation.world import MS, SECOND, Broken, World
 
 HEALED_WITHIN_US: Final = 10 * SECOND  # G-D6
@@ -77,6 +72,8 @@ class Simulation:
         self.cluster = Cluster(self.world, self.shape, parts or Parts())
         self.grounds = [
             Ground(self.world, self.shape, tenant_id(number)) for number in range(len(self.shape.tenants_begin_us))]
+        self._extra_dice = self.world.dice("extras")
+        self.extras = draw_extras(self._extra_dice, self.grounds[: self.shape.called_tenants])
         self._openers = [
             Client(ground, 1000 + number, self.world.dice(f"first client {number}"))
             for number, ground in enumerate(self.grounds)]
@@ -92,13 +89,13 @@ class Simulation:
             runners.append(Runner(world, self.cluster, self._operator.run()))
         world.run_until(world.now_us + self.shape.length_us)
         for ground in self.grounds:
-            ground.stopping = True
+            ground.hours.stopping = True
         self._operator.stopping = True
         self._faults.stop()
         self._await("G-D6, service returns", [self._probe(opener) for opener in self._openers], HEALED_WITHIN_US)
         if self.shape.trouble or self.shape.spare_ids:
-            for ground in self.grounds:
-                ground.history.outages.append((0, world.now_us * 1000))
+            for history in self.histories:
+                history.outages.append((0, world.now_us * 1000))
         if not world.run_until(world.now_us + FINAL_PHASE_US, lambda: all(runner.ended for runner in runners)):
             raise Broken("liveness", "a client is still waiting for its last call")
         self._finish()
@@ -115,14 +112,21 @@ class Simulation:
         for number in range(self.shape.clients):
             ground = self.grounds[number % self.shape.called_tenants]
             scripts.append(Client(ground, number, Random(client_dice.random())).run())
+        for extra in self.extras:
+            scripts += extra.clients(self._extra_dice)
         for number, opener in enumerate(self._openers if self.shape.naps else ()):
             scripts.append(naps(opener, world.dice(f"naps {number % 2}")))  # some at one time, so many sleep together
         return [Runner(world, self.cluster, script) for script in scripts]
 
     @property
+    def histories(self) -> list[History]:
+        """Everything that clients saw: of each tenant, and of each extra."""
+        return [*(ground.history for ground in self.grounds), *(extra.ground.history for extra in self.extras)]
+
+    @property
     def calls(self) -> int:
         """How many were made."""
-        return sum(len(ground.history.calls) for ground in self.grounds)
+        return sum(len(history.calls) for history in self.histories)
 
     def _finish(self) -> None:
         """Wait the timers out, drain, read every log, compare the nodes, judge what the clients of each tenant saw."""
@@ -130,15 +134,17 @@ class Simulation:
         self._await(
             "G-M4, no timer stays", [self._wait_for_timers(opener) for opener in self._openers],
             LATE_US + self.shape.longest_delay_us)
+        for extra in self.extras:
+            self._await(f"{type(extra).__name__} end", [extra.finish(self._extra_dice)], FINAL_PHASE_US)
         everything = [(opener, queue) for opener in self._openers for queue in (TIMER_QUEUE, WORK_QUEUE)]
         self._await("drained", [self._drain(opener, queue) for opener, queue in everything], FINAL_PHASE_US)
         self._await(
             "read to the end", [self._witness(opener.ground, queue) for opener, queue in everything], FINAL_PHASE_US)
         if not world.run_until(world.now_us + AGREED_WITHIN_US, self.cluster.agree):
             raise Broken("G-D7, all nodes agree in the end", "; ".join(map(str, self.cluster.nodes.values())))
-        for ground in self.grounds:
-            ground.history.drained = True
-            violations = verdict.judge(ground.history)
+        for history in self.histories:
+            history.drained = True
+            violations = verdict.judge(history)
             if violations:
                 calls = "\n         ".join(str(call) for call in violations[0].calls)
                 raise Broken(violations[0].promise, f"{violations[0].what}\n         {calls}")
@@ -153,9 +159,11 @@ class Simulation:
     def _open(self, client: Client, begin_us: int) -> Script:
         """A tenant comes: its two queues, with options under which nothing ends by itself."""
         yield begin_us
-        for queue in (TIMER_QUEUE, WORK_QUEUE):
+        of_extras = [
+            queue for extra in self.extras if extra.ground.tenant == client.ground.tenant for queue in extra.queues]
+        for queue in (TIMER_QUEUE, WORK_QUEUE, *of_extras):
             yield from self._configure(client, queue)
-        client.ground.is_open = True
+        client.ground.hours.is_open = True
 
     def _configure(self, client: Client, queue: str) -> Script:
         answer = None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from queen_node.answers import Rendered, read_result
 from queen_node.broker import Unavailable
+from tests.simulation.world import SECOND
+
+NODE_TIMEOUT_US: Final = 2 * SECOND  # the node's own limit of a call
 
 Result: TypeAlias = bytes | Unavailable | None  # None: the connection broke, or the client gave up
 

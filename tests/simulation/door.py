@@ -78,7 +78,7 @@ class Door:
         limits = KvLimits()
         transactions = TransactionHandlers(
             node, process.ids, TimerLimits(), limits, firing=lambda: True, timeout_ms=timeout_ms,
-            subscription_mode="all", monotonic_s=lambda: process.now_s)
+            monotonic_s=lambda: process.now_s)
         self._routes: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "kv": KvHandlers(gate, process.ids, limits).batch,
             "locks": LockHandlers(gate, process.ids).apply,

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from queen_node.calls import PendingRead
 from queen_node.chores import ChoreList, Chores
 from queen_node.commands import Kind, KvOp
 from queen_node.group import Group, GroupSettings
@@ -16,7 +15,7 @@ from queen_node.snapshots import Install, Snapshots, Stage
 from queen_node.state.keys import META, TIMER
 from queen_node.state.machine import Answer, Application, Machine
 from queen_node.state.rows import MembersRow, TenantRow
-from queen_node.state.store import CommittedStore, Meta, Store
+from queen_node.state.store import Meta, Store
 from raft.clock import Estimate, GroupClock, TimeSource
 from raft.configurations import decode_configuration
 from raft.core import Core
@@ -262,25 +261,6 @@ class CarriesOutHalf(Machine):
         return application
 
 
-class ReadsByItsOwnClock(Group):
-    """KV-22: the node that serves a read judges what is dead by its own estimate, not by the leader's clock."""
-
-    def take_servable_reads(self, now_us: int) -> list[PendingRead]:
-        servable = super().take_servable_reads(now_us)
-        for read in servable:
-            read.now_us = now_us
-        return servable
-
-
-class TellsByTheClockAlone(Store):
-    """KV-70, M-23: who reads is told that a row is dead though no entry carries the time of it."""
-
-    def committed(self, now_us: int = 0) -> CommittedStore:
-        view = super().committed(now_us)
-        view.stamp_us = view.now_us
-        return view
-
-
 def _other_life(life: int) -> int:
     """M-70: what the second tenant's group says is heard by the first one's."""
     return 1 if life == 2 else life
@@ -308,8 +288,6 @@ BUGS: dict[str, Parts] = {
     "a version is not looked at": Parts(new_machine=IgnoresVersions),
     "a repeated call counts again": Parts(new_machine=CountsRepeats),
     "half of a key/value call is carried out": Parts(new_machine=CarriesOutHalf),
-    "a read is judged by the clock of its node": Parts(new_group=ReadsByItsOwnClock),
-    "the end of a row is told by a clock alone": Parts(new_store=TellsByTheClockAlone),
     "a message reaches another life": Parts(life_heard=_other_life),
     "memory outlives the state that it is of": Parts(new_machine=RemembersAcrossTheFlip),
 }

@@ -32,6 +32,9 @@ FOUND_BY = {
     "a learner counts as a voter": 10,
     "an empty learner votes": 420,
     "who founded a group votes in it without its disk": 432,
+    "a version is not looked at": 6,
+    "a repeated call counts again": 3,
+    "half of a key/value call is carried out": 6,
     "a message reaches another life": 2,
     "memory outlives the state that it is of": 3,
 }

@@ -16,7 +16,7 @@ from queen_node import commands
 from queen_node.answers import NOTHING, pack
 from queen_node.broker import Lane, Unavailable
 from queen_node.calls import POP_PATIENCE_S, Calls, NobodyWaits, Pending, PendingRead
-from queen_node.chores import NOTHING_DUE, ChoreList
+from queen_node.chores import ChoreList
 from queen_node.commands import Kind
 from queen_node.draft import RIDERS_MAX, Draft, Waiting
 from queen_node.guests import Guest, Guests, pop_of
@@ -325,11 +325,8 @@ class Group:
     @property
     def has_calls(self) -> bool:
         """Whether `give_up_late_calls` may have something to do before long."""
-        calls = self.calls
-        if calls.writes or self.reads:
-            return True
         own_parked = len(self.pops) - len(self.guests.pops)  # at least: a guest's may be in the log
-        return len(calls.pops) > own_parked
+        return bool(self.calls.writes or self.reads or len(self.calls.pops) > own_parked)
 
     def next_alarm(self, now_s: float, now_us: int) -> float | None:
         """When `tell_the_time` has something to do, in seconds of the monotonic clock; None: not before an event."""
@@ -344,13 +341,12 @@ class Group:
 
     def propose(self, now_us: int) -> None:
         """Make one entry of what waits, if none of ours is still on its way to the disk."""
+        self.route(now_us)
         raft = self.raft
-        if (raft.core.term, raft.core.leader) != self._routed:
-            self.route(now_us)
         if not raft.may_propose or raft.unwritten_count >= ENTRIES_UNWRITTEN_MAX:
             return
         chores = self._chores.take_due(now_us)
-        if (chores is NOTHING_DUE or not any(chores)) and not any(self._lanes):
+        if not (any(chores) or any(self._lanes)):
             return
         alone = raft.core.configuration.is_alone(raft.core.node_id)
         if not alone and raft.core.quorum_silent_ticks() >= self.settings.hold_ticks:

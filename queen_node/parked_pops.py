@@ -120,8 +120,6 @@ class ParkedPops:
 
     def take_chances(self, now_us: int) -> list[tuple[bytes, Reader]]:
         """Readers for whom time alone may have made something deliverable."""
-        if not self._chances or self._chances[0][0] > now_us:
-            return []
         due: dict[tuple[bytes, Reader], None] = {}
         while self._chances and self._chances[0][0] <= now_us:
             at_us, _, queue, reader = heappop(self._chances)

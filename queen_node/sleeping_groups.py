@@ -52,9 +52,11 @@ class SleepingGroups(Groups[S]):
         self._says_quiet = True
         self.sleepers = make_sleepers(self) if make_sleepers is not None else None
         for actor in self.groups.values() if self.sleepers is not None else ():
-            if actor is not self.cell and self._says_quiet:
+            if actor is self.cell:
+                continue
+            if self._says_quiet:
                 actor.sleeper.begin(self)
-            elif actor is not self.cell:
+            else:
                 actor.sleeper.bed = self
 
     def begun(self, actor: S) -> None:

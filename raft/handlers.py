@@ -108,25 +108,22 @@ def accept(core: Core, message: Append, index: int) -> None:
 
 
 def take_heartbeat(core: Core, message: Heartbeat) -> None:
-    if is_for_a_lost_disk(core, message):
-        return
+    if take_commit(core, message):
+        core._send.append(HeartbeatAnswered(core.node_id, message.sender, core.term, message.round))
+
+
+def take_commit(core: Core, message: Heartbeat | Committed) -> bool:
+    """Whether it was heard.
+
+    Not by a node that only learns and does not hold what it is to commit: that speaks of the disk which the node had
+    before it was replaced. Who says so is deposed and does not know; an answer would count as that of a voter (CL-105).
+    A voter whose log is short has lost what it acknowledged, which stops it.
+    """
+    if message.commit_index > core.log.last_index and not core.configuration.is_voter(core.node_id):
+        return False
     core._hear_from_leader(message.sender)
     core._commit_to(message.commit_index)
-    core._send.append(HeartbeatAnswered(core.node_id, message.sender, core.term, message.round))
-
-
-def is_for_a_lost_disk(core: Core, message: Heartbeat | Committed) -> bool:
-    """Whether a leader takes for committed here what this log does not hold, and this node only learns: then it speaks
-    of the disk that the node had before it was replaced. It is deposed and does not know; an answer would count as that
-    of a voter (CL-105). A voter whose log is short has lost what it acknowledged, which stops it."""
-    return message.commit_index > core.log.last_index and not core.configuration.is_voter(core.node_id)
-
-
-def take_commit(core: Core, message: Committed) -> None:
-    if is_for_a_lost_disk(core, message):
-        return
-    core._hear_from_leader(message.sender)
-    core._commit_to(message.commit_index)
+    return True
 
 
 def take_acceptance(core: Core, message: AppendAccepted) -> None:
@@ -151,7 +148,7 @@ def meet_second_leader(core: Core, message: Append | Heartbeat | Committed | Tim
     broken("two leaders in one term", term=core.term, leaders=(core.node_id, message.sender))
 
 
-Handler = Callable[["Core", Any], None]
+Handler = Callable[["Core", Any], object]  # what one returns is for those that call it by name
 
 _ANSWERS: Final = (
     AppendAccepted, AppendRejected, HeartbeatAnswered, PreVoteDenied, PreVoteGranted, QuietAgreed,

@@ -26,7 +26,7 @@ def check_tokens(history: History) -> list[Violation]:
     for grants in _by_lock(history).values():
         found += [
             Violation("G-K5", f"{later.lock}: {later.granted} was given after {earlier.granted}", (earlier, later))
-            for earlier, later in _before(grants, grants) if later.granted < earlier.granted]
+            for earlier, later in _before(grants) if later.granted < earlier.granted]
     return found
 
 
@@ -112,11 +112,11 @@ def _by_lock(history: History) -> dict[str, list[Permit]]:
     return found
 
 
-def _before(earlier: list[Permit], later: list[Permit]) -> Iterable[tuple[Permit, Permit]]:
-    """For each of `later` the highest token of `earlier` that was answered before its call left."""
-    ended = sorted(earlier, key=lambda grant: grant.end_ns)
+def _before(grants: list[Permit]) -> Iterable[tuple[Permit, Permit]]:
+    """For each the highest token that was answered before its call left."""
+    ended = sorted(grants, key=lambda grant: grant.end_ns)
     highest, at = None, 0
-    for grant in sorted(later, key=lambda grant: grant.start_ns):
+    for grant in sorted(grants, key=lambda grant: grant.start_ns):
         while at < len(ended) and ended[at].end_ns < grant.start_ns:
             if highest is None or ended[at].granted > highest.granted:
                 highest = ended[at]

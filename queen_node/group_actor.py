@@ -43,8 +43,8 @@ READ_STEPS_A_TURN = 1  # a read that is not finished after this many slices goes
 class LogSink(Protocol):
     """The log writer, as a group sees it."""
 
-    def submit_nowait(self, write: GroupWrite, report: Callable[[], None]) -> None:
-        """Queue a write; `report` is called on the loop once it is fsynced."""
+    async def submit(self, write: GroupWrite, report: Callable[[], None]) -> None:
+        """Queue a write, once there is room; `report` is called on the loop once it is fsynced. Raises LogFailed."""
         ...
 
 
@@ -199,7 +199,7 @@ class GroupActor:
                 break
             for write in pumped.writes:
                 try:
-                    self._log_sink.submit_nowait(write.group_write, self._reporter(write))
+                    await self._log_sink.submit(write.group_write, self._reporter(write))
                 except LogFailed:  # the node tells why, and says so in /health (CL-126)
                     self.refuse_everything()
                     return False

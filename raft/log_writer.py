@@ -87,7 +87,14 @@ class LogWriter:
             raise LogFailed("the log writer has stopped") from error
 
     async def submit(self, write: GroupWrite, report: Report) -> None:
-        """As submit_nowait, but waits while the inbox is full. Cancelled while it waits, it wrote nothing."""
+        """As submit_nowait, but waits while the inbox is full: a checkpoint only then. Cancelled while it waits, it
+        wrote nothing. Raises LogFailed.
+        """
+        try:
+            self.submit_nowait(write, report)
+            return
+        except trio.WouldBlock:
+            pass  # thousands of groups may write in one pass of the loop
         try:
             await self._inbox.send((write, report))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:

@@ -25,7 +25,7 @@ from queen_node.disk_gate import OPEN
 from queen_node.errors import Refused
 from queen_node.events import DUE, HandBack, Heard, SnapshotEvent, SnapshotFlipped
 from queen_node.group import Group
-from queen_node.group_actor import GroupActor
+from queen_node.group_actor import GroupActor, LogSink
 from queen_node.ids import IdMint
 from queen_node.metrics import Metrics
 from queen_node.peer_calls import Forward, NotTaken, PeerCall
@@ -37,17 +37,23 @@ from queen_node.state.messages import message_key
 from queen_node.state.step import Tally
 from queen_node.state.store import Store, StoreBusy
 from queen_node.state.tenants import Tenant
+from raft import log_writer
 from raft.clock import GroupClock, SystemTime
 from raft.core import Core
+from raft.disk import Step
 from raft.group import RaftGroup
 from raft.log import Log
+from raft.log_writer import LogWriter
 from raft.messages import HardState, Message
 from raft.quorum import Configuration
 from raft.settings import Settings
 from raft.wal import GroupWrite, LogFailed
+from raft.wal_hand import InlineHand
+from tests.support.fake_disk import FakeDisk
 from tests.support.memory_engine import MemoryEngine
 from tests.support.one_inbox import TENANT, OneInbox
 from tests.unit.group.driver import SETTINGS
+from tests.unit.wal.model import clock, open_wal
 
 IDS = IdMint()
 ROOMY = replace(SETTINGS, batch_max_commands=256, batch_max_bytes=1 << 20)
@@ -60,7 +66,7 @@ class Disk:
         self.works, self.has_failed = True, False
         self._held: list[Callable[[], None]] = []
 
-    def submit_nowait(self, write: GroupWrite, report: Callable[[], None]) -> None:
+    async def submit(self, write: GroupWrite, report: Callable[[], None]) -> None:
         if self.has_failed:
             raise LogFailed("the test ended this log")
         if self.works:
@@ -78,7 +84,7 @@ class Disk:
 class Parts:
     """What a test may reach into."""
 
-    def __init__(self, engine: MemoryEngine) -> None:
+    def __init__(self, engine: MemoryEngine, log_sink: LogSink | None = None) -> None:
         self.engine, self.disk, self.metrics = engine, Disk(), Metrics(0.0)
         self.tallies: list[Tally] = []
         source = SystemTime()
@@ -91,7 +97,7 @@ class Parts:
                 RaftGroup(life=1, core=core, clock=GroupClock.first_ever(source), stamp_of=commands.stamp_of),
                 machine, ROOMY),
             Applier(machine, life=1, reached=passes, count_slow=lambda: None, slow_command_ms=1000, skips={}),
-            self.disk, arm=lambda _at_us: None, count=self.tallies.append, debt=Debt(), inbox_bound=4)
+            log_sink or self.disk, arm=lambda _at_us: None, count=self.tallies.append, debt=Debt(), inbox_bound=4)
         self.pipeline = Pipeline(
             OneInbox(self.actor.inbox), self.metrics, admit_max_bytes=1000, admit_hold_s=1.0, margin_s=0.05,
             gates=lambda: OPEN, jitter=lambda: 0.5)
@@ -399,3 +405,38 @@ async def test_tenants_that_came_with_a_state_get_their_groups() -> None:
         parts.actor.inbox.put(SnapshotFlipped(2, b""))
         await told.wait()
         assert [tenant.tenant for tenant in appeared] == [TENANT]
+
+
+class FailingHand(InlineHand):
+    async def carry_out(self, steps: Sequence[Step]) -> None:
+        raise OSError("the test ended this disk")
+
+
+@pytest.mark.parametrize("hand_kind", [InlineHand, FailingHand])
+async def test_more_groups_than_the_log_has_room_for_write_in_one_pass(
+    hand_kind: type[InlineHand], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DESIGN: full inbox = backpressure. Of 10,000 groups more may have a write than the log's inbox holds; whoever
+    still waits for room when the log fails learns of it (CL-126)."""
+    monkeypatch.setattr(log_writer, "BATCH_WRITES_MAX", 8)
+    disk = FakeDisk()
+    writer = LogWriter(open_wal(disk)[0], hand_kind(disk), clock, inbox_max=8)
+    many = [Parts(MemoryEngine(), writer).actor for _ in range(50)]
+    async with trio.open_nursery() as nursery:
+        for actor in many:
+            nursery.start_soon(actor.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert all(actor.group.raft.unwritten_count for actor in many) and writer.waiting_count == 8
+        if hand_kind is FailingHand:
+            with pytest.raises(LogFailed):
+                await writer.run()
+            await trio.testing.wait_all_tasks_blocked()
+            in_batch_or_inbox = 8 + 8  # these the node tells
+            assert [actor.group.unavailable for actor in many].count("retry") == 50 - in_batch_or_inbox
+        else:
+            nursery.start_soon(writer.run)
+            for actor in many:
+                await actor.wait_leading()
+            writer.stop()
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()

@@ -325,8 +325,7 @@ class Group:
     @property
     def has_calls(self) -> bool:
         """Whether `give_up_late_calls` may have something to do before long."""
-        own_parked = len(self.pops) - len(self.guests.pops)  # at least: a guest's may be in the log
-        return bool(self.calls.writes or self.reads or len(self.calls.pops) > own_parked)
+        return bool(self.calls.writes or self.reads or len(self.calls.pops) > self.pops.own_count)
 
     def next_alarm(self, now_s: float, now_us: int) -> float | None:
         """When `tell_the_time` has something to do, in seconds of the monotonic clock; None: not before an event."""

@@ -57,6 +57,7 @@ class ParkedPops:
         self._chances: list[tuple[int, int, bytes, Reader]] = []  # when time alone makes something deliverable
         self._chance_of: dict[tuple[bytes, Reader], int] = {}  # the earliest of a reader; later ones need no place
         self._order = count()
+        self.own_count = 0  # of them those of this node's clients
 
     def __len__(self) -> int:
         return len(self._by_lease)
@@ -67,6 +68,7 @@ class ParkedPops:
             self._queues[pop.queue][pop.reader] = deque()
         self._queues[pop.queue][pop.reader].append(pop)
         self._by_lease[pop.lease_id] = pop
+        self.own_count += not pop.is_guest
         pop.parked = True
         if len(self._deadlines) > 2 * len(self._by_lease) + 64:  # most of them were served long ago
             self._deadlines = [row for row in self._deadlines if row[2].parked]
@@ -157,4 +159,5 @@ class ParkedPops:
             if not readers:
                 del self._queues[pop.queue]
         del self._by_lease[pop.lease_id]
+        self.own_count -= not pop.is_guest
         pop.parked = False

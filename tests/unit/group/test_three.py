@@ -298,6 +298,27 @@ def test_an_empty_pop_is_answered_on_the_node_that_took_it() -> None:
     assert not three.members[2].group.calls and not three.members[1].group.guests.pops
 
 
+def test_a_guests_pop_in_the_log_is_no_call_of_this_nodes_clients() -> None:
+    """An alarm every half a second for calls that another node watches would ring for nobody."""
+    three = Three()
+    leader = three.elect(1)
+    three.pushed(1, b"q", b"m")
+    three.pass_time(0.2)
+    three.cut = {2, 3}
+    guest = three.pop(2, b"q")
+    three.cut = set()
+    three.members[1].disk_works = three.members[3].disk_works = False
+    three.settle()
+    assert leader.group.guests.pops and not len(leader.group.pops), "or its claim is not on its way"
+    assert not leader.group.has_calls
+    own = three.pop(1, b"q")
+    assert leader.group.has_calls, "its own client's is to be looked after until it is parked or answered"
+    three.members[1].disk_works = three.members[3].disk_works = True
+    three.pass_time(0.5)
+    assert delivered(guest) == ["m"] and delivered(own) is None
+    assert leader.group.pops.own_count == 1 and not leader.group.has_calls
+
+
 def test_a_poll_is_not_answered_empty_by_a_leader_without_a_majority() -> None:
     """PA-6, PA-7: its messages may be with the next leader already. Nor does it keep the polls of other nodes."""
     three = Three()

@@ -4,6 +4,7 @@
     ./scripts/simulate --minutes 30             as many as fit, from a first seed that the clock gives
     ./scripts/simulate --seed 4711              one, with its report
     ./scripts/simulate --figures                how fast it is
+    ./scripts/simulate --bug "votes go to any log"   the first seed that finds a planted bug
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count, islice
 from multiprocessing import Pool
 from typing import Final
 
 from tests.simulation import figures
+from tests.simulation.bugs import BUGS
 from tests.simulation.marks import MARKS
 from tests.simulation.run import Outcomes, run_seed
 
 SEEDS_DEFAULT: Final = 1000
+SEEDS_TO_FIND_A_BUG: Final = 2000
 SEEDS_A_TASK: Final = 32  # handed to each core before the clock is looked at again
 REPORTS_MAX: Final = 10
 MARKS_NEED_SEEDS: Final = 1000  # fewer may leave a rare branch unreached without telling anything
@@ -102,6 +106,24 @@ def run_many(arguments: argparse.Namespace) -> int:
     return int(bool(totals.broken) or (enough and bool(totals.missing)))
 
 
+def run_with_bug(bug: str, seed: int) -> Outcomes:
+    """One seed with a planted bug, in a process of the pool."""
+    return run_seed(seed, BUGS[bug])
+
+
+def find_bug(bug: str, seeds: Iterator[int], cores: int) -> int:
+    """Run seeds with a planted bug put back until one finds it; the exit code: 1 when none does."""
+    tried = 0
+    with Pool(cores) as pool:
+        for outcomes in pool.imap(partial(run_with_bug, bug), seeds):
+            tried += 1
+            if outcomes.broken:
+                print(f"FOUND    seed {outcomes.seed}, {outcomes.promise}, after {tried:,} seeds")
+                return 0
+    print(f"MISSED   {tried:,} seeds")
+    return 1
+
+
 def run_single(seed: int, length_s: float | None) -> int:
     """Run one seed and show it."""
     outcomes = run_seed(seed, length_s=length_s)
@@ -116,6 +138,7 @@ def read_arguments(given: Sequence[str]) -> argparse.Namespace:
     how_many.add_argument("--seeds", type=int, help=f"how many seeds ({SEEDS_DEFAULT})")
     how_many.add_argument("--minutes", type=float, help="as many seeds as fit into so long")
     how_many.add_argument("--seed", type=int, help="this one alone")
+    how_many.add_argument("--bug", choices=sorted(BUGS), metavar="NAME", help="until one finds this bug, put back")
     how_many.add_argument("--figures", action="store_true", help="how fast it is without faults, on one core")
     parser.add_argument("--first", type=int, help="the first of the seeds")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="how many at once (all)")
@@ -130,6 +153,9 @@ def main() -> int:
         for line in figures.lines():
             print(line, flush=True)
         return 0
+    if arguments.bug is not None:
+        first = arguments.first or 1
+        return find_bug(arguments.bug, iter(range(first, first + SEEDS_TO_FIND_A_BUG)), arguments.cores)
     return run_many(arguments) if arguments.seed is None else run_single(arguments.seed, arguments.length)
 
 

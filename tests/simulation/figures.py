@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from tests.simulation.garbage import collected_afterwards
 from tests.simulation.run import Simulation
 from tests.simulation.shape import TENANTS_CALLED_MAX, Shape, draw_shape
 from tests.simulation.world import MS, SECOND, World
@@ -52,5 +53,7 @@ def measure(name: str, *, clients: int, virtual_s: int) -> str:
 
 def lines() -> Iterator[str]:
     """All figures."""
-    yield measure("BUSY", clients=CLIENTS, virtual_s=BUSY_S)
-    yield measure("IDLE", clients=0, virtual_s=IDLE_S)
+    with collected_afterwards():
+        yield measure("BUSY", clients=CLIENTS, virtual_s=BUSY_S)
+    with collected_afterwards():
+        yield measure("IDLE", clients=0, virtual_s=IDLE_S)

@@ -22,6 +22,7 @@ from tests.simulation.clients import TIMER_QUEUE, WORK_QUEUE, Client
 from tests.simulation.cluster import Cluster
 from tests.simulation.extras import draw_extras
 from tests.simulation.faults import Faults
+from tests.simulation.garbage import collected_afterwards
 from tests.simulation.naps import naps
 from tests.simulation.operator import Operator
 from tests.simulation.parts import Parts
@@ -221,6 +222,11 @@ def tenant_id(number: int) -> bytes:
 
 def run_seed(seed: int, parts: Parts | None = None, *, length_s: float | None = None) -> Outcomes:
     """Run one seed to its end, or to the first thing that is wrong."""
+    with collected_afterwards():
+        return _run(seed, parts, length_s)
+
+
+def _run(seed: int, parts: Parts | None, length_s: float | None) -> Outcomes:
     simulation = Simulation(seed, parts, length_s=length_s)
     world, outcomes = simulation.world, Outcomes(seed)
     try:

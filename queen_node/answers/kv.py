@@ -26,7 +26,7 @@ Reader = Generator[None, None, bytes]
 ROWS_A_SLICE = 250  # a reader gives way after about a millisecond's work (M-50)
 NULL = Raw(b"null")
 
-WORDS = {
+WORDS: dict[int, str] = {
     KvOp.GET: "get", KvOp.GET_MANY: "getMany", KvOp.GET_PREFIX: "getPrefix", KvOp.PUT: "put",
     KvOp.PUT_IF_ABSENT: "putIfAbsent", KvOp.DELETE: "delete", KvOp.INCR: "incr", KvOp.CHECK: "check",
 }
@@ -47,23 +47,43 @@ class Row(msgspec.Struct, omit_defaults=True):
     expired: bool | UnsetType = UNSET
 
 
-class KvElement(msgspec.Struct):
-    """What is answered for one operation (KV-10): the fields that its kind has, in this order."""
+class _Read(msgspec.Struct):
+    """What is answered for a get (KV-10). Of a row that is not there, only that."""
 
     index: int
     op: str
-    found: bool | UnsetType = UNSET
-    applied: bool | UnsetType = UNSET
-    reason: str | UnsetType = UNSET
-    key: str | UnsetType = UNSET
+    found: bool
+    key: str
     value: Raw | UnsetType = UNSET
     version: int | UnsetType = UNSET
     expiresAt: str | UnsetType | None = UNSET
     updatedAt: str | UnsetType = UNSET
-    rows: list[Row] | UnsetType = UNSET
-    missing: list[str] | UnsetType = UNSET
-    truncated: bool | UnsetType = UNSET
-    nextAfter: str | UnsetType | None = UNSET
+
+
+class _Rows(msgspec.Struct):
+    """What is answered for a getMany or a getPrefix (KV-10): one has `missing`, the other `nextAfter`."""
+
+    index: int
+    op: str
+    rows: list[Row]
+    missing: list[str] | UnsetType
+    truncated: bool
+    nextAfter: str | UnsetType | None
+
+
+class _Written(msgspec.Struct):
+    """What is answered for an operation that writes or checks (KV-10, KV-32). A reason only where it did not apply."""
+
+    index: int
+    op: str
+    applied: bool
+    reason: str | UnsetType
+    key: str
+    value: Raw | UnsetType  # not of a check that holds
+    version: int
+
+
+KvElement = _Read | _Rows | _Written
 
 
 class KvLost(msgspec.Struct):
@@ -110,30 +130,23 @@ def lost_body(lost: Lost) -> KvLost:
 
 def kv_element(index: int, element: Element) -> KvElement:
     """KV-10, KV-32."""
-    op = KvOp(element.op)
-    made = KvElement(index, WORDS[op])
+    op, word = element.op, WORDS[element.op]
     if isinstance(element, kv.Page):
-        made.rows = [_row(row) for row in element.rows]
-        if op is KvOp.GET_MANY:
-            made.missing = [key.decode() for key in element.missing]
-        made.truncated = element.truncated
-        if op is KvOp.GET_PREFIX:
-            made.nextAfter = None if element.next_after is None else element.next_after.decode()
-        return made
-    made.key = element.key.decode()
-    if op is KvOp.GET:
-        made.found = element.done
-        if element.done:
-            made.value, made.version = _value(element.value), element.version
-            made.expiresAt, made.updatedAt = end_text(element.expires_us), micros_text(element.updated_us)
-        return made
-    made.applied = element.done
-    made.version = element.version
-    if not element.done:
-        made.reason = REASONS[element.reason]
-    if op is not KvOp.CHECK or not element.done:
-        made.value = _value(element.value)
-    return made
+        rows = [_row(row) for row in element.rows]
+        if op == KvOp.GET_MANY:
+            return _Rows(index, word, rows, [key.decode() for key in element.missing], element.truncated, UNSET)
+        next_after = None if element.next_after is None else element.next_after.decode()
+        return _Rows(index, word, rows, UNSET, element.truncated, next_after)
+    key, done = element.key.decode(), element.done
+    if op == KvOp.GET:
+        if not done:
+            return _Read(index, word, False, key)
+        return _Read(
+            index, word, True, key, _value(element.value), element.version, end_text(element.expires_us),
+            micros_text(element.updated_us))
+    return _Written(
+        index, word, done, UNSET if done else REASONS[element.reason], key,
+        UNSET if done and op == KvOp.CHECK else _value(element.value), element.version)
 
 
 def read_kv(view: CommittedStore, fields: Sequence[Any]) -> Reader:

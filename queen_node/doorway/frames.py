@@ -24,6 +24,7 @@ NOT_GIVEN: Final = 0xFFFF  # in the place of a name's length: there is no name
 
 HEAD: Final = Struct("<IBQ")
 _WRITE: Final = Struct("<16sBIH")  # tenant, lane, timeout in ms, runs of places
+_HEAD_AND_WRITE: Final = Struct(HEAD.format + _WRITE.format.removeprefix("<"))
 _RUN: Final = Struct("<IH")  # how often the queue stands there, bytes of its name
 _READ: Final = Struct("<16sI")  # tenant, timeout in ms
 _POP: Final = Struct("<16sIHHHH")  # tenant, wait in ms, bytes of lease id, queue, group and partition
@@ -107,8 +108,7 @@ def write(
         runs, run_count = b"".join(packed), len(packed)
     must(run_count < 1 << 16, "a command that appends to too many places", runs=run_count)
     length = _WRITE.size + len(runs) + len(command)
-    return b"".join((
-        HEAD.pack(length, kind, call), _WRITE.pack(tenant, lane, timeout_ms, run_count), runs, command))
+    return _HEAD_AND_WRITE.pack(length, kind, call, tenant, lane, timeout_ms, run_count) + runs + command
 
 
 def read_write(body: bytes) -> tuple[bytes, bytes, Lane, int, tuple[bytes, ...]]:

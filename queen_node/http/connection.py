@@ -266,13 +266,15 @@ class Connection:
 
     def _send_now(self) -> bool:
         """Hand to the kernel what it takes at once; True when that is all. A gone client shows at the next write."""
+        unsent = self._unsent
         try:
-            sent = self._socket.send(self._unsent)
+            sent = self._socket.send(unsent)
         except OSError:
             return False
-        self._unsent = self._unsent[sent:]
-        if self._unsent:
+        if sent < len(unsent):
+            self._unsent = unsent[sent:]
             return False
+        self._unsent = b""
         self._undelivered.clear()
         return True
 

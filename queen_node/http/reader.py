@@ -19,6 +19,14 @@ FRAMING_MAX_BYTES = 1024 * 1024  # of a chunked body: what chunk sizes and trail
 
 _METHODS = {name.encode(): name for name in ("GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS")}
 
+# Headers that say nothing of how a body comes, as clients mostly write them: a request of these alone is not looked at
+# further. Content-Length is among them because a body that came with its head is counted as it is.
+_is_usual = frozenset(
+    spelled for name in (
+        b"Host", b"Content-Type", b"Content-Length", b"Accept", b"Accept-Encoding", b"Accept-Language", b"User-Agent",
+        b"Authorization", b"Connection",
+    ) for spelled in (name, name.lower())).issuperset
+
 
 class RequestReader:
     """The parser of one connection.
@@ -29,7 +37,7 @@ class RequestReader:
     """
 
     __slots__ = (
-        "_body", "_body_bytes", "_fed_bytes", "_head_checked", "_headers", "_parser", "_peer", "_url",
+        "_body", "_body_bytes", "_fed_bytes", "_head_checked", "_head_is_usual", "_headers", "_parser", "_peer", "_url",
         "current", "expects_continue", "failure", "in_head", "max_body_bytes", "on_header", "ready",
     )
 
@@ -48,6 +56,7 @@ class RequestReader:
         self._body_bytes = 0  # of the current request
         self._fed_bytes = 0  # since the current request or its head began, by whole reads
         self._head_checked = False
+        self._head_checked = self._head_is_usual = False
         self._parser = httptools.HttpRequestParser(self)
 
     @property
@@ -104,6 +113,7 @@ class RequestReader:
         request.keep_alive = parser.should_keep_alive()
         if (b"Connection" in headers or b"connection" in headers) and parser.get_http_version() == "1.0":
             request.keep_alive = False  # such a client reuses a connection only after a word that we never say
+        self._head_is_usual = _is_usual(headers)
         headers.clear()
         self._url = b""
         self.in_head = False
@@ -112,7 +122,7 @@ class RequestReader:
         self.current = request
 
     def on_body(self, piece: bytes) -> None:
-        if not self._head_checked:
+        if not self._head_checked and not (self._head_is_usual and len(piece) <= self.max_body_bytes):
             self._check_head()
         if self.failure is None:
             self._body.append(piece)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from queen_node.commands import KvCaps, KvOp
+from queen_node.commands import KvOp
 from queen_node.state import calendar, kv_numbers, kv_rows
 from queen_node.state.keys import CALENDAR_KV
 from queen_node.state.kv_rows import KvRow, kv_key
@@ -99,12 +99,13 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     before: KvRow | None
 
 
-class Judged(NamedTuple):
-    """What the operations of a call come to. elements: None for reads, which `carry_out` answers."""
+class Judged(msgspec.Struct, frozen=True, gc=False):
+    """What the operations of a call come to. elements: None for `reads`, by their places, which `carry_out` answers."""
 
-    elements: list[Single | None]
+    elements: list[Element | None]
+    reads: list[int]
     changes: list[Change]
-    lost: Lost | None
+    lost: Lost | None = None
 
 
 # (answered as the bare element of a path route?, the lost one, does it exceed the tenant's caps?, else the elements)
@@ -148,31 +149,34 @@ class _View:
 def judge(store: Store, now_us: int, operations: Sequence[Operation]) -> Judged:
     """Judge the operations of one call. Each key is written at most once: the door has seen to that (KV-15)."""
     view = _View(store, now_us)
-    elements: list[Single | None] = []
+    elements: list[Element | None] = []
+    reads: list[int] = []
     for index, operation in enumerate(operations):
         op = operation[0]
         if op in _READS:
             elements.append(None)
+            reads.append(index)
             continue
         element = _JUDGES[op](view, operation)
         elements.append(element)
         if not element.done and operation[_REQUIRED]:
             current = kv_rows.find(store, operation[1], operation[2])
             if current is None or not current.is_alive(now_us):
-                return Judged(elements, [], Lost(index, element.reason, 0, None))
-            return Judged(elements, [], Lost(index, element.reason, current.version, current.value))
-    return Judged(elements, view.changes, None)
+                return Judged(elements, reads, [], Lost(index, element.reason, 0, None))
+            return Judged(elements, reads, [], Lost(index, element.reason, current.version, current.value))
+    return Judged(elements, reads, view.changes)
 
 
 def carry_out(step: Step, operations: Sequence[Operation], judged: Judged) -> list[Element]:
     """Write what `judge` found, on the same view, and answer the reads."""
     must(judged.lost is None, "a call that lost is carried out")
     write_changes(step.store, judged.changes)
-    reading = Reading(step.store, step.now_us)
-    return [
-        reading.answer(operation) if element is None else element
-        for operation, element in zip(operations, judged.elements, strict=True)
-    ]
+    elements = judged.elements
+    if judged.reads:
+        reading = Reading(step.store, step.now_us)
+        for index in judged.reads:
+            elements[index] = reading.answer(operations[index])
+    return elements  # type: ignore[return-value]  # none is None any more
 
 
 def write_changes(store: Store, changes: Sequence[Change]) -> None:
@@ -201,14 +205,16 @@ def apply_kv(step: Step, command: Sequence[Any]) -> KvAnswer:
     judged = judge(step.store, step.now_us, operations)
     if judged.lost is not None:
         return one, judged.lost, False, []
-    if exceeds(step.store, judged.changes, KvCaps(*caps)):
+    if exceeds(step.store, judged.changes, caps):
         return one, None, True, []
     return one, None, False, carry_out(step, operations, judged)
 
 
-def exceeds(store: Store, changes: Sequence[Change], caps: KvCaps) -> bool:
-    """Whether a call adds, as a whole, rows or bytes beyond what its tenant may hold (KV-62)."""
-    if not (caps.rows or caps.bytes):
+def exceeds(store: Store, changes: Sequence[Change], caps: Sequence[int]) -> bool:
+    """Whether a call adds, as a whole, rows or bytes beyond what its tenant may hold (KV-62). caps: as of
+    `commands.KvCaps`."""
+    rows_max, bytes_max = caps
+    if not (rows_max or bytes_max):
         return False
     rows = size = 0
     for change in changes:
@@ -218,7 +224,7 @@ def exceeds(store: Store, changes: Sequence[Change], caps: KvCaps) -> bool:
         size += (0 if row is None else key_bytes + len(row.value)) - (
             0 if before is None else key_bytes + len(before.value))
     held = store.counters()
-    return (0 < caps.rows < held.kv_rows + rows and rows > 0) or (0 < caps.bytes < held.kv_bytes + size and size > 0)
+    return (0 < rows_max < held.kv_rows + rows and rows > 0) or (0 < bytes_max < held.kv_bytes + size and size > 0)
 
 
 def apply_sweep(step: Step, command: Sequence[Any]) -> tuple[bool]:

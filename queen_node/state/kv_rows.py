@@ -75,17 +75,16 @@ def stored(view: Readable, namespace: bytes, prefix: bytes, after_key: bytes) ->
 class Writer:
     """Writes and removes rows, and what counts them: that once, by `finish`, however many rows there were."""
 
-    __slots__ = ("_bytes", "_keys", "_store", "_version")
+    __slots__ = ("_bytes", "_counters", "_keys", "_store", "_version")
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._version = store.counters().kv_version  # the last one given
+        self._store, self._counters = store, store.counters()
+        self._version = self._counters.kv_version  # the last one given
         self._bytes = 0  # more than before, of keys and values
         self._keys: dict[bytes, int] = {}  # namespace -> rows more than before
 
     def write(self, own_key: bytes, namespace: bytes, row: KvRow, before: KvRow | None) -> None:
         """Store a row at `own_key`, whose version is the next one of the group. before: what is stored there."""
-        store = self._store
         version, expires_us, value = row.version, row.expires_us, row.value
         if version != self._version + 1:  # not `must`: it is called for each row of a batch
             broken("a version out of turn", version=version)
@@ -97,9 +96,9 @@ class Writer:
         else:
             self._bytes -= len(before.value)
             self._strike_end(before)
-        store.put(own_key, _HEAD.pack(version, expires_us, row.updated_us) + value)
+        self._store.put(own_key, _HEAD.pack(version, expires_us, row.updated_us) + value)
         if expires_us:
-            calendar.put(store, CALENDAR_KV, expires_us, version, _SIZE.pack(len(value)) + own_key[len(KV) :])
+            calendar.put(self._store, CALENDAR_KV, expires_us, version, _SIZE.pack(len(value)) + own_key[len(KV) :])
 
     def remove(self, own_key: bytes, namespace: bytes, before: KvRow) -> None:
         """Remove the row that is stored at `own_key`."""
@@ -114,8 +113,7 @@ class Writer:
 
     def finish(self) -> None:
         """Write the counts."""
-        store = self._store
-        counters = store.counters()
+        store, counters = self._store, self._counters
         counters.kv_version = self._version
         counters.kv_bytes += self._bytes
         must(counters.kv_version <= VERSION_MAX, "the versions of KV rows are used up")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from queen_node.commands import KvCaps, LockOp
+from queen_node.commands import LockOp
 from queen_node.state import kv, kv_rows
 from queen_node.state.kv import SECOND_US, Change
 from queen_node.state.kv_rows import KvRow, Readable, kv_key
@@ -169,7 +169,7 @@ def apply_locks(step: Step, command: Sequence[Any]) -> LocksAnswer:
     row that the tenant may not hold."""
     _kind, _request_id, operations, caps = command
     judged = judge(step.store, step.now_us, step.store.counters().kv_version, operations)
-    if judged.adds and kv.exceeds(step.store, judged.changes, KvCaps(*caps)):
+    if judged.adds and kv.exceeds(step.store, judged.changes, caps):
         return True, []
     kv.write_changes(step.store, judged.changes)
     return False, judged.results

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from queen_node.commands import KvCaps, RulesOfFire
+from queen_node.commands import RulesOfFire
 from queen_node.state import acks, kv, positions, push, timers
 from queen_node.state.rows import CursorRow
 from queen_node.state.step import Step
@@ -131,7 +131,7 @@ def _judge(step: Step, wanted: Wanted) -> Judged | RolledBack:
     if in_clear is not None:
         return RolledBack(Cause.KEY_MISSING, Part.TIMER, in_clear)
     judged_kv = kv.judge(store, step.now_us, wanted.kv)
-    if kv.exceeds(store, judged_kv.changes, KvCaps(*wanted.caps)):
+    if kv.exceeds(store, judged_kv.changes, wanted.caps):
         return RolledBack(Cause.KV_QUOTA, Part.KV, -1)
     judged_acks = _judge_acks(step, wanted.acks)
     if isinstance(judged_acks, RolledBack):

@@ -21,11 +21,10 @@ class FamilyGate:
 
     def __init__(self, broker: Broker, unavailable: Mapping[str, Refusal], *, timeout_ms: int) -> None:
         self._broker, self._unavailable, self._timeout_ms = broker, unavailable, timeout_ms
+        self.admits = broker.admits  # a call that can grow storage; for nearly every one all that there is to ask
 
     async def admit(self, body_bytes: int) -> None:
-        """Let a call through that can grow storage. Raises Refused."""
-        if self._broker.admits(body_bytes):
-            return
+        """Let a call through that can grow storage, and that was not admitted at once. Raises Refused."""
         try:
             await self._broker.admit(body_bytes)
         except Refused as refused:

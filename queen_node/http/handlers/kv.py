@@ -56,18 +56,19 @@ class KvHandlers:
 
     async def batch(self, request: Request) -> Response:
         """The operations of one call, all or none (KV-14)."""
-        call = await self._read(request.tenant, request.body)
+        body, call = request.body, KvCall(self._limits)
+        check_text(body)
+        if len(body) <= SLICE_BYTES and read_quickly(body, call):
+            self._gate.take_token(request.tenant, writes=call.writes)
+        else:
+            call = await self._read(request.tenant, body)
         if not call.operations:
             return EMPTY
         return Response(*rendered(await self._carry_out(request, call, one=False)))
 
     async def _read(self, tenant: bytes, body: bytes) -> KvCall:
-        """Read the body and spend the call's token, unless the body is no JSON of this route (README 28)."""
-        check_text(body)
-        call = KvCall(self._limits)
-        if len(body) <= SLICE_BYTES and read_quickly(body, call):
-            self._gate.take_token(tenant, writes=call.writes)
-            return call
+        """Read a body that is large or not as it should be, and spend the call's token, unless it is no JSON of this
+        route (README 28)."""
         raws = raw_operations(body)
         self._gate.take_token(tenant, writes=any(word_of(raw) not in READS for raw in raws))
         call = KvCall(self._limits)
@@ -79,23 +80,26 @@ class KvHandlers:
         figures = self._gate.figures
         began_s = figures.now_s()
         try:
-            answer = await self._decided(request, call, one=one)
+            if call.writes:
+                command = self._command(request.tenant, call, one)
+                if call.grows and not self._gate.admits(len(request.body)):
+                    await self._gate.admit(len(request.body))
+                raw = await self._gate.write(request.tenant, command)
+            else:
+                raw = await self._read_told(request.tenant, Query.KV, one, call.operations)
         except Refused:
             figures.failed(call.words)
             raise
+        answer = decode_answer(raw)
         figures.answered(call.words, answer, began_s)
         return answer
 
-    async def _decided(self, request: Request, call: KvCall, *, one: bool) -> KvAnswer:
-        if not call.writes:
-            return decode_answer(await self._read_told(request.tenant, Query.KV, one, call.operations))
-        caps = self._gate.caps_of(request.tenant)
-        command = commands.kv(self._ids.request_id(), call.operations, one=one, caps=caps)
+    def _command(self, tenant: bytes, call: KvCall, one: bool) -> bytes:
+        command = commands.kv(
+            self._ids.request_id(), call.operations, one=one, caps=self._gate.caps_of(tenant))
         if len(command) > self._command_max_bytes:
             raise Refused(errors.KV_VALUE_TOO_LARGE, "the call", limit=self._command_max_bytes, got=len(command))
-        if call.grows:
-            await self._gate.admit(len(request.body))
-        return decode_answer(await self._gate.write(request.tenant, command))
+        return command
 
     # --- one key in the path
 

@@ -37,7 +37,7 @@ class LockHandlers:
             raw = await self._gate.read(request.tenant, queries.query(Query.LOCKS, operations))
             if raw != NOTHING:
                 return Response(*render_locks(raw))
-        if "acquire" in call.words:
+        if "acquire" in call.words and not self._gate.admits(len(request.body)):
             await self._gate.admit(len(request.body))
         caps = self._gate.caps_of(request.tenant)
         command = commands.locks(self._ids.request_id(), operations, caps=caps)

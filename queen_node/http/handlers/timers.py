@@ -131,7 +131,7 @@ class TimerHandlers:
         command = commands.timers(self._ids.request_id(), operations, firing=self._firing(), rules=self._rules)
         if len(command) > self._limits.command_max_bytes:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, limit=self._limits.command_max_bytes, got=len(command))
-        if call.schedules:
+        if call.schedules and not self._gate.admits(body_bytes):
             await self._gate.admit(body_bytes)
         return await self._write(tenant, command, tuple(call.due_places))
 

@@ -244,7 +244,7 @@ class GroupActor:
     # --- reading
 
     def _serve(self, read: PendingRead, nursery: trio.Nursery) -> None:
-        reader = queries.reader(self.group.machine.store.committed(read.now_us), read.query)
+        reader = self._reader(read)
         for _ in range(READ_STEPS_A_TURN):
             try:
                 next(reader)
@@ -253,12 +253,19 @@ class GroupActor:
                 return
         nursery.start_soon(self._serve_in_slices, read, reader)
 
+    def _reader(self, read: PendingRead) -> Reader:
+        return queries.reader(self.group.machine.store.committed(read.now_us), read.query)
+
     async def _serve_in_slices(self, read: PendingRead, reader: Reader) -> None:
+        store = self.group.machine.store
+        incarnation = store.incarnation
         while not read.slot.answered:
             await trio.lowlevel.checkpoint()
             if read.give_up_at_s <= trio.current_time():
                 read.slot.answer(Unavailable("timeout"))
                 return
+            if incarnation != store.incarnation:  # a snapshot took the place of the rows that it read: it begins anew
+                incarnation, reader = store.incarnation, self._reader(read)
             try:
                 next(reader)
             except StopIteration as finished:

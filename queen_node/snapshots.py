@@ -46,7 +46,6 @@ SENDING_MAX: Final = 2  # of a node at once: each pins a view of the store
 RECEIVING_MAX: Final = 2
 TRY_AGAIN_S: Final = 1.0  # after a refusal, or while too many are under way
 BUSY_PAUSE_S: Final = 0.005  # before a batch that the store refused is tried again (M-4)
-OLD_STATE_KEPT_S: Final = 70.0  # reads in slices go on in it; longer than any call may take
 SMALL_REMOVAL_EVERY_S: Final = 0.02
 RANGE_DELETE_EVERY_S: Final = 1.0  # M-5
 
@@ -96,7 +95,6 @@ class Snapshots:
         self._installs: dict[int, Install] = {}
         self._installed: dict[int, tuple[bytes, int]] = {}  # life -> the last transfer that was, and its index
         self._told: dict[int, int] = {}  # life -> index behind which its log says that it starts; to be noted
-        self._old: dict[tuple[int, int], float] = {}  # (life, incarnation) -> removed not before
         self._remove_at_s = now_s
 
     # --- what groups say
@@ -294,7 +292,7 @@ class Snapshots:
                 self._note_told(life, index)
             for install in list(self._installs.values()):
                 if install.stage is Stage.FLIPPING:
-                    self._flip(install, now_s)
+                    self._flip(install)
                 elif install.stage in (Stage.ARRIVING, Stage.DURABLE) and self._is_in_vain(install, now_s):
                     self._refuse(install, Refusal.NOT_NEEDED)
                 elif install.stage is Stage.DURABLE:
@@ -336,11 +334,9 @@ class Snapshots:
         except MalformedRows:
             self._refuse(install, Refusal.DAMAGED)
 
-    def _flip(self, install: Install, now_s: float) -> None:
-        old = install.life, self._incarnations.current(install.life)
+    def _flip(self, install: Install) -> None:
         self._reached("snapshot.before_flip")
         self._incarnations.flip(install.life, install.incarnation, install.reader.meta or b"")
-        self._old[old] = now_s + OLD_STATE_KEPT_S
         install.stage = Stage.FLIPPED
         self._reached("snapshot.after_flip")
 
@@ -381,22 +377,20 @@ class Snapshots:
         return wait
 
     def _remove_some(self, now_s: float) -> float | None:
-        """Remove one of the states that nobody's life names any more."""
-        installing = {(install.life, install.incarnation) for install in self._installs.values()}
-        left = [place for place in self._incarnations.leftovers() if place not in installing]
+        """Remove one of the states that no life names any more and no group reads: one that was flipped reads the old
+        one until it goes on from the new one.
+        """
+        flipped = {life for life, install in self._installs.items() if install.stage in (Stage.FLIPPED, Stage.RESTORED)}
+        arriving = {(life, install.incarnation) for life, install in self._installs.items()}
+        left = [place for place in self._incarnations.leftovers() if place not in arriving and place[0] not in flipped]
         if not left:
             return None
         if now_s < self._remove_at_s:
             return self._remove_at_s - now_s
-        place = min(left, key=lambda place: self._old.get(place, 0.0))
-        kept_until_s = self._old.get(place, 0.0)
-        if now_s < kept_until_s:
-            return kept_until_s - now_s
         try:
-            was_large = self._incarnations.remove(*place)
+            was_large = self._incarnations.remove(*left[0])
         except StoreBusy:
             return BUSY_PAUSE_S
-        self._old.pop(place, None)
         pause_s = RANGE_DELETE_EVERY_S if was_large else SMALL_REMOVAL_EVERY_S
         self._remove_at_s = now_s + pause_s
         return pause_s

@@ -26,7 +26,8 @@ def log_was_told(group: RecoveredGroup | None, index: int, term: int) -> bool:
 def start_behind_flip(group: RecoveredGroup | None, index: int, term: int) -> tuple[Log, HardState]:
     """Log and hard state of a member whose log was not told: it forgets what it holds, and its first write says so.
 
-    A term that the disk does not name yet is one in which nothing was promised: what promises waits for its write.
+    A term that the log does not name yet is one in which it promised nothing. The flip, which is on the disk, names it
+    from now on: so what the state stands for may be accepted in that term before the log's own word of it is written.
     """
     hard_state = group.hard_state if group is not None else HardState()
     if hard_state.term < term:

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from queen_node import commands
+from queen_node import commands, queries
 from queen_node.answers import NOTHING, read_result
 from queen_node.answers.push import push_results
 from queen_node.answers.timers import render_timers
@@ -30,12 +30,12 @@ from queen_node.ids import IdMint
 from queen_node.metrics import Metrics
 from queen_node.peer_calls import Forward, NotTaken, PeerCall
 from queen_node.pipeline import Pipeline
-from queen_node.queries import Query, query
+from queen_node.queries import Query, Reader, query
 from queen_node.slots import Slot
 from queen_node.state.machine import Machine
 from queen_node.state.messages import message_key
 from queen_node.state.step import Tally
-from queen_node.state.store import Store, StoreBusy
+from queen_node.state.store import CommittedStore, Store, StoreBusy
 from queen_node.state.tenants import Tenant
 from raft import log_writer
 from raft.clock import GroupClock, SystemTime
@@ -376,6 +376,26 @@ async def test_a_read_beside_writes_sees_what_was_answered_before_it() -> None:
             peek = query(Query.TIMER_PEEK, b"q", key)
             status, body = read_result(await parts.pipeline.read(TENANT, peek, timeout_ms=5000))
             assert status == 200 and b'"found":true' in body
+
+
+async def test_a_read_in_slices_begins_anew_when_a_snapshot_takes_the_place_of_the_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """M-61: the rows that it read may be removed."""
+    async with running() as parts:
+        store = parts.actor.group.machine.store
+
+        def read(_view: CommittedStore, _fields: list[object]) -> Reader:
+            if store.incarnation == 1:
+                yield
+                store.reopen(2)
+                yield
+                raise AssertionError("it went on in a state that is gone")
+            return b"of the new state"
+
+        monkeypatch.setitem(queries.READERS, Query.TIMER_COUNT, read)
+        counted = await parts.pipeline.read(TENANT, query(Query.TIMER_COUNT, b"q", b""), timeout_ms=5000)
+        assert counted == b"of the new state"
 
 
 class CellFlipped:

@@ -172,8 +172,8 @@ class DigestsInOrderOfWriting(Store):
 class FlipsUnflushed(Snapshots):
     """M-61: the log is told that it starts behind a state that is not flushed."""
 
-    def _flip(self, install: Install, now_s: float) -> None:
-        super()._flip(install, now_s)
+    def _flip(self, install: Install) -> None:
+        super()._flip(install)
         self.flushed([(install, install.stage)])
 
 

@@ -18,6 +18,7 @@ TENANTS_MAX = 5
 TENANTS_CALLED_MAX = 3
 NAPS = 0.4  # of the runs
 NAP_US = (4 * SECOND, 12 * SECOND)
+CHUNKS_GROW_EVERY_S = 5  # of a given length: the state of a long run is no less a task for a snapshot, and no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ def draw_shape(dice: Random, more_dice: Random, sleep_dice: Random, *, length_s:
         delay_ms_max=dice.choice((300, 1500)), lease_s_max=dice.choice((1, 2)), partitions=dice.choice((1, 3)),
         trouble=dice.choice((0.0, 0.5, 1.0, 1.0, 2.0)),
         drift_ppm=tuple(centre_ppm + dice.choice((-1, 1, 0)) * CLOCK_SPREAD_PPM for _ in node_ids),
-        log_budget_bytes=more_dice.choice((1, 1, 5000, 50_000)), chunk_bytes=more_dice.choice((200, 2000, 65536)),
+        log_budget_bytes=more_dice.choice((1, 1, 5000, 50_000)),
+        chunk_bytes=more_dice.choice((200, 2000, 65536)) * max(1, round((length_s or 0) / CHUNKS_GROW_EVERY_S)),
         called_tenants=1 + later_tenants, naps=naps, pairs_a_word=sleep_dice.choice((1, 1, 2, 4096)),
     )

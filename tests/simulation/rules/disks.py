@@ -120,6 +120,8 @@ class Disks:
             self._world.reached("a write nobody was told of survived")
         if behind is not None:
             disk.start_behind(behind[0])
+            # The flip was found on the disk, and names its term: it does not depend on the log's word of it.
+            disk.hard_state = HardState(core.term, core.voted_for, disk.hard_state.commit_index)
         elif disk.restored_index > driver.machine.applied_index:
             raise Broken("CL-112, an installed snapshot survives",
                          f"node {driver.node_id} installed {disk.restored_index}, has {driver.machine.applied_index}")

@@ -12,14 +12,14 @@ from queen_node.events import SnapshotEnded, SnapshotFlipped, SnapshotWhole
 from queen_node.group import Group
 from queen_node.peer_calls import decode as decode_call
 from queen_node.snapshots import (
-    OLD_STATE_KEPT_S,
+    RANGE_DELETE_EVERY_S,
     RECEIVING_MAX,
     SENDING_MAX,
     Snapshots,
     Stage,
     carry_out,
 )
-from queen_node.state.incarnations import Incarnations
+from queen_node.state.incarnations import LEFTOVERS_MAX, Incarnations
 from queen_node.state.store import StoreBusy
 from raft.configurations import encode_configuration
 from raft.quorum import Configuration
@@ -215,17 +215,27 @@ def test_a_call_that_the_snapshot_stands_for_is_answered(three: Snapped) -> None
     assert "first" in [message["data"] for message in again]
 
 
-def test_the_old_state_stays_for_reads_under_way_and_goes_then(three: Snapped) -> None:
-    """M-61: removed later; no leftover in the end."""
+def test_the_old_state_goes_once_the_group_reads_the_new_one(three: Snapped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M-61: removed later; not while the flip is only flushed and the group still reads what it had."""
+    side, store = three.sides[3], three.members[3].group.machine.store
+    flush, read = side.engine.flush, []
+
+    def look_and_flush() -> None:
+        read.append((side.room.stage_of(LIFE), len(list(store.committed().iterate(b"", b"\xff")))))
+        flush()
+
+    monkeypatch.setattr(side.engine, "flush", look_and_flush)
     three.leave_behind(3)
-    old = three.members[3].group.machine.store.committed()
-    three.run(lambda: agreed(three))
-    three.run(seconds=1.0)
-    assert list(old.iterate(b"", b"\xff"))
-    assert three.sides[3].incarnations.leftovers() == [(LIFE, 1)]
-    three.run(seconds=OLD_STATE_KEPT_S + 1)
-    assert list(old.iterate(b"", b"\xff")) == []
-    assert three.sides[3].incarnations.leftovers() == []
+    three.run(lambda: agreed(three) and not side.incarnations.leftovers())
+    assert [stage for stage, _ in read] == [Stage.WHOLE, Stage.FLIPPED]
+    assert all(rows > 0 for _, rows in read)
+
+
+def test_a_member_that_falls_behind_again_and_again_is_sent_the_state_each_time(three: Snapped) -> None:
+    """CL-112: what it had before does not fill the room for what comes, as 16 states in a minute did."""
+    for _ in range(LEFTOVERS_MAX + 4):
+        three.leave_behind(3)
+        three.run(lambda: agreed(three))
 
 
 def test_a_lost_connection_costs_what_was_under_way(three: Snapped) -> None:
@@ -248,7 +258,7 @@ def test_another_leaders_offer_takes_the_place_of_a_half_made_install(three: Sna
     core.log.forget_through(core.applied_index)
     three.run(lambda: agreed(three))
     assert three.sides[3].incarnations.current(LIFE) in (3, 1)
-    three.run(seconds=OLD_STATE_KEPT_S + 1)
+    three.run(seconds=RANGE_DELETE_EVERY_S + 1)
     assert three.sides[3].incarnations.leftovers() == []
 
 
@@ -386,7 +396,7 @@ def test_any_order_of_loss_doubling_and_restart_ends_in_the_same_state(seed: int
         if dice.random() < 0.3:
             three.pass_time(0.1)
     assert agreed(three)
-    three.run(seconds=OLD_STATE_KEPT_S + 10)
+    three.run(seconds=RANGE_DELETE_EVERY_S + 10)
     side = three.sides[3]
     assert side.incarnations.leftovers() == []
     lives = {key[:7] for key, _ in side.engine.iterate(b"\x01", b"\x02")}

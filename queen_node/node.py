@@ -52,6 +52,7 @@ from queen_node.opening import (
     raft_settings,
     untold_flip,
 )
+from queen_node.pass_end import PassEnd
 from queen_node.peering import NODE_FRAME_EVERY_S, GroupPeers, Peering, Report
 from queen_node.peers import parse_peers
 from queen_node.pipeline import Pipeline
@@ -115,6 +116,7 @@ class Node:
 
     def __init__(
         self, settings: config.Settings, listener: socket.socket | None = None, children: DoorChildren | None = None,
+        pass_end: PassEnd | None = None,
     ) -> None:
         """Opens everything. listener: not bound yet; children: the doors that inherited it; without them the doors are
         in this process. Raises CannotStart."""
@@ -140,7 +142,7 @@ class Node:
                 opened.disk, fsync_delay_ms=settings.test_fsync_delay_ms, drop_unsynced=settings.test_drop_unsynced,
                 # Without points to stop at, a batch is one turn of the writer process instead of two.
                 reached=self._reached if settings.test_crash_at else None),
-            lambda: read_clocks(self._source), self._figures)
+            lambda: read_clocks(self._source), self._figures, later=(pass_end or PassEnd()).leave)
         self._wheel: TimerWheel[int] = TimerWheel(
             tick_us=(settings.timer_tick_ms or IDLE_TICK_MS) * 1000, now_us=self._source.boottime_us())
         self._debt = Debt()
@@ -474,8 +476,9 @@ async def run_node(environ: Mapping[str, str], settings: config.Settings) -> boo
     put_off_garbage()
     listener = unbound(settings.bind_address)
     # First of all: a door needs as long to start as this node needs to open its store.
-    children = DoorChildren(settings.doors, listener, environ) if settings.doors else None
-    node = Node(settings, listener, children)
+    pass_end = PassEnd()
+    children = DoorChildren(settings.doors, listener, environ, pass_end) if settings.doors else None
+    node = Node(settings, listener, children, pass_end)
     await node.run()
     return not node.failed
 

@@ -7,13 +7,13 @@ nothing at all, stands for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
 import trio
 
 from raft.clock import ClockReading
-from raft.disk import Step
 from raft.wal import GroupWrite, LogFailed, Wal
 from raft.wal_hand import Hand
 
@@ -56,14 +56,23 @@ class LogWriter:
         read_clocks: Callable[[], ClockReading],
         observer: LogObserver | None = None,
         *,
+        later: Callable[[Callable[[], None]], None] | None = None,
         inbox_max: int = INBOX_MAX,
     ) -> None:
+        """later: calls what it is given soon, when other groups have submitted too what they are about to submit. What
+        waits by then is one batch; without it, who finds nothing on its way begins a batch alone."""
         self._wal = wal
         self._hand = hand
         self._read_clocks = read_clocks
         self._observer = observer or Unobserved()
-        self._inbox, self._receive = trio.open_memory_channel[tuple[GroupWrite, Report]](inbox_max)
-        self._left: tuple[GroupWrite, Report] | None = None  # was taken from the inbox and did not fit the batch
+        self._later = later or _at_once
+        self._inbox_max = inbox_max
+        self._waiting: deque[tuple[GroupWrite, Report]] = deque()
+        self._room = trio.lowlevel.ParkingLot()  # of those who found the inbox full
+        self._flight: list[tuple[GroupWrite, Report]] | None = None  # what the hand writes now; empty: a mark
+        self._is_running = self._is_stopping = self._has_ended = False
+        self._began_s = self._worked_at_s = 0.0  # when the last batch began; when one last began or ended
+        self._quiet = trio.CancelScope()  # of waiting for batches, until a mark may be due
 
     @property
     def wal(self) -> Wal:
@@ -73,7 +82,7 @@ class LogWriter:
     @property
     def waiting_count(self) -> int:
         """Writes in the inbox."""
-        return self._receive.statistics().current_buffer_used
+        return len(self._waiting)
 
     def submit_nowait(self, write: GroupWrite, report: Report) -> None:
         """Write this with the next batch; `report` is called on the loop when it is durable, and must neither block nor
@@ -81,28 +90,30 @@ class LogWriter:
 
         Raises trio.WouldBlock when the inbox is full, LogFailed when the log has stopped.
         """
-        try:
-            self._inbox.send_nowait((write, report))
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise LogFailed("the log writer has stopped") from error
+        if self._is_stopping or self._has_ended:
+            raise LogFailed("the log writer has stopped")
+        if len(self._waiting) >= self._inbox_max:
+            raise trio.WouldBlock
+        self._waiting.append((write, report))
+        if self._flight is None and len(self._waiting) == 1:
+            self._later(self._begin_waiting)
 
     async def submit(self, write: GroupWrite, report: Report) -> None:
         """As submit_nowait, but waits while the inbox is full: a checkpoint only then. Cancelled while it waits, it
         wrote nothing. Raises LogFailed.
         """
-        try:
-            self.submit_nowait(write, report)
-            return
-        except trio.WouldBlock:
-            pass  # thousands of groups may write in one pass of the loop
-        try:
-            await self._inbox.send((write, report))
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise LogFailed("the log writer has stopped") from error
+        while True:
+            try:
+                self.submit_nowait(write, report)
+                return
+            except trio.WouldBlock:  # thousands of groups may write in one pass of the loop
+                await self._room.park()
 
     def stop(self) -> None:
         """Take nothing more; `run` returns when all that was submitted is durable and the files are closed."""
-        self._inbox.close()
+        self._is_stopping = True
+        if self._flight is None and not self._waiting:
+            self._quiet.cancel()
 
     async def run(self) -> None:
         """Write until `stop`. Raises LogFailed when the disk failed: nothing of that batch was reported, nothing more
@@ -110,61 +121,75 @@ class LogWriter:
 
         Cancelled, it ends after the batch that is being written.
         """
+        self._is_running, self._worked_at_s = True, trio.current_time()
         try:
-            while (batch := await self._next_batch()) is not None:
-                await self._write(batch)
+            while self._waiting or not self._is_stopping:
+                # A scope a mark, and not one a batch: making and leaving it took as long as a batch's bookkeeping.
+                with trio.CancelScope(deadline=self._mark_due_s()) as self._quiet:
+                    await self._write_batches()
+                if not self._is_stopping and not self._waiting and self._mark_due_s() <= trio.current_time():
+                    await self._write_mark()
             if not self._wal.is_idle:
-                await self._write([])  # names the last batch as synced: damage to it will be noticed
+                await self._write_mark()  # names the last batch as synced: damage to it will be noticed
+        except OSError as error:
+            raise self._wal.fail(error) from error
         finally:
-            self._receive.close()
+            self._has_ended = True
+            self._room.unpark_all()
             await self._hand.aclose()
             self._wal.close()
 
-    async def _next_batch(self) -> list[tuple[GroupWrite, Report]] | None:
-        """All that waits, within bounds. Empty: it is time for a mark. None: stopped, and nothing waits."""
-        first, self._left = self._left, None
-        if first is None:
+    async def _write_batches(self) -> None:
+        """Batch after batch, until all is written that came before `stop`."""
+        self._begin_waiting()
+        while self._flight is not None or not self._is_stopping:
             try:
-                first = self._receive.receive_nowait()
-            except trio.WouldBlock:
-                with trio.move_on_after(CLOCKS_EVERY_S if self._wal.is_idle else MARK_AFTER_S):
-                    try:
-                        first = await self._receive.receive()
-                    except trio.EndOfChannel:
-                        return None
-            except trio.EndOfChannel:
-                return None
-        return [] if first is None else self._with_those_behind(first)
+                await self._hand.done()
+            except trio.Cancelled:
+                if self._flight is not None:  # what is on its way to the disk cannot be called back
+                    await self._finish_begun()
+                raise
+            await self._finish()
+            self._begin_waiting()
 
-    def _with_those_behind(self, first: tuple[GroupWrite, Report]) -> list[tuple[GroupWrite, Report]]:
-        batch = [first]
-        size_bytes = _data_bytes(first[0])
-        while len(batch) < BATCH_WRITES_MAX:
-            try:
-                following = self._receive.receive_nowait()
-            except (trio.WouldBlock, trio.EndOfChannel):
-                break
-            size_bytes += _data_bytes(following[0])
+    async def _write_mark(self) -> None:
+        self._begin([])
+        await self._finish_begun()
+
+    def _mark_due_s(self) -> float:
+        return self._worked_at_s + (CLOCKS_EVERY_S if self._wal.is_idle else MARK_AFTER_S)
+
+    def _begin_waiting(self) -> None:
+        """Begin a batch of all that waits, within bounds, if none is on its way."""
+        waiting = self._waiting
+        if self._flight is not None or not waiting or not self._is_running or self._has_ended:
+            return
+        batch = [waiting.popleft()]
+        size_bytes = _data_bytes(batch[0][0])
+        while waiting and len(batch) < BATCH_WRITES_MAX:
+            size_bytes += _data_bytes(waiting[0][0])
             if size_bytes > BATCH_BYTES_MAX:
-                self._left = following
                 break
-            batch.append(following)
-        return batch
+            batch.append(waiting.popleft())
+        self._begin(batch)
 
-    async def _write(self, batch: list[tuple[GroupWrite, Report]]) -> None:
-        writes = [write for write, _ in batch]
-        await self._carry_out(self._wal.begin(writes, self._read_clocks()), batch)
+    def _begin(self, batch: list[tuple[GroupWrite, Report]]) -> None:
+        self._began_s = self._worked_at_s = trio.current_time()
+        self._hand.begin(self._wal.begin([write for write, _ in batch], self._read_clocks()))
+        self._flight = batch
+        mark_due_s = self._began_s + MARK_AFTER_S
+        if self._quiet.deadline > mark_due_s:  # it was made when the log was idle
+            self._quiet.deadline = mark_due_s
 
-        steps = self._wal.tidy()
-        if steps:
-            began_at = trio.current_time()
-            await self._do(steps)
-            self._observer.tidied(trio.current_time() - began_at)
-        self._wal.tidied()
+    async def _finish_begun(self) -> None:
+        with trio.CancelScope(shield=True):
+            await self._hand.done()
+            await self._finish()
 
-    async def _carry_out(self, steps: Sequence[Step], batch: list[tuple[GroupWrite, Report]]) -> None:
-        began_at = trio.current_time()
-        await self._do(steps)
+    async def _finish(self) -> None:
+        """The hand has done the batch: report it. A checkpoint only when a segment is begun or removed."""
+        batch, now_s = self._flight or [], trio.current_time()
+        self._worked_at_s = now_s
         self._wal.finish()
         for _, report in batch:
             report()
@@ -172,14 +197,22 @@ class LogWriter:
             len(batch),
             sum([len(write.entries) for write, _ in batch]),
             sum([_data_bytes(write) for write, _ in batch]),
-            trio.current_time() - began_at,
+            now_s - self._began_s,
         )
+        steps = self._wal.tidy()
+        if steps:
+            with trio.CancelScope(shield=True):
+                self._hand.begin(steps)
+                await self._hand.done()
+            self._observer.tidied(trio.current_time() - now_s)
+        self._wal.tidied()
+        self._flight = None
+        # Not where the batch was begun: at the end of a pass no task may be woken.
+        self._room.unpark(count=self._inbox_max - len(self._waiting))
 
-    async def _do(self, steps: Sequence[Step]) -> None:
-        try:
-            await self._hand.carry_out(steps)
-        except OSError as error:
-            raise self._wal.fail(error) from error
+
+def _at_once(act: Callable[[], None]) -> None:
+    act()
 
 
 def _data_bytes(write: GroupWrite) -> int:

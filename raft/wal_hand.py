@@ -32,17 +32,25 @@ from typing import Final, Protocol
 import trio
 
 from raft.disk import Disk, FileDisk, Reached, Step, WriteAt
-from raft.wal_process import DROPS_UNSYNCED, RECEIVE_BYTES, SHARED_BYTES, STEP_KINDS, Inbound, send
+from raft.invariants import must
+from raft.wal_process import DROPS_UNSYNCED, RECEIVE_BYTES, SHARED_BYTES, STEP_NUMBERS, Inbound, send
 
 END_WAIT_S: Final = 10.0
 _ENDED: Final = (errno.EPIPE, "the log's writer process has ended", "")
 
 
 class Hand(Protocol):
-    """Does the disk's work: one call a batch, one at a time."""
+    """Does the disk's work, one list of steps at a time."""
 
-    async def carry_out(self, steps: Sequence[Step]) -> None:
-        """As Disk.carry_out; does not return early when cancelled. Raises OSError."""
+    def begin(self, steps: Sequence[Step]) -> None:
+        """Let `Disk.carry_out` begin with these, of which there is at least one. Does not block, and does not fail:
+        `done` tells."""
+
+    async def done(self) -> None:
+        """Until what was begun is done; if nothing was, until something is begun and done. Raises OSError.
+
+        Cancelled, it has not heard of the end, and can be called again.
+        """
 
     async def aclose(self) -> None: ...
 
@@ -52,10 +60,17 @@ class InlineHand:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        self._steps: Sequence[Step] = ()
+        self._begun = trio.Event()
 
-    async def carry_out(self, steps: Sequence[Step]) -> None:
-        await trio.lowlevel.cancel_shielded_checkpoint()  # others must run too while the log is busy
-        self._disk.carry_out(steps)
+    def begin(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        self._begun.set()
+
+    async def done(self) -> None:
+        await self._begun.wait()
+        self._begun = trio.Event()
+        self._disk.carry_out(self._steps)
 
     async def aclose(self) -> None:
         pass
@@ -77,6 +92,7 @@ class ProcessHand:
         self._reached = reached
         self._channel, channel = socket.socketpair()
         self._inbound = Inbound()
+        self._turns: Iterator[list[Step] | Reached] = iter(())
         with tempfile.TemporaryFile() if not hasattr(os, "memfd_create") else os.fdopen(
             os.memfd_create("log"), "r+b"
         ) as shared:  # fmt: skip
@@ -101,14 +117,18 @@ class ProcessHand:
     def process_id(self) -> int:
         return self._process.pid
 
-    async def carry_out(self, steps: Sequence[Step]) -> None:
-        """As Disk.carry_out. Cannot be cancelled: what is on its way to the disk cannot be called back. Raises OSError.
-        """
-        for turn in _turns(steps, with_points=self._reached is not None):
-            if not isinstance(turn, Reached):
-                await self._one_turn(turn)
-            elif self._reached is not None:
-                self._reached(turn.name)
+    def begin(self, steps: Sequence[Step]) -> None:
+        self._turns = _turns(steps, with_points=self._reached is not None)
+        began = self._send_next()
+        must(began, "began with nothing")
+
+    async def done(self) -> None:
+        while True:
+            number, text, path = await self._answer()
+            if number:
+                raise OSError(number, text, path or None)
+            if not self._send_next():
+                return
 
     async def aclose(self) -> None:
         """Let the child end: it does so when its last turn is done."""
@@ -117,36 +137,45 @@ class ProcessHand:
             await trio.to_thread.run_sync(self._process.wait, END_WAIT_S)
         self._shared.close()
 
-    async def _one_turn(self, steps: list[Step]) -> None:
+    def _send_next(self) -> bool:
+        """Let the child begin with the next turn, passing the named points before it. False: there is none."""
+        for turn in self._turns:
+            if isinstance(turn, list):
+                self._send(turn)
+                return True
+            if self._reached is not None:
+                self._reached(turn.name)
+        return False
+
+    def _send(self, steps: list[Step]) -> None:
         used = 0
         message: list[tuple[object, ...]] = []
         for step in steps:
-            fields: tuple[object, ...] = tuple(step)
             if isinstance(step, WriteAt):
                 size = len(step.data)
                 self._shared[used : used + size] = step.data
-                fields = (step.path, step.position, used, size)
+                message.append((STEP_NUMBERS[WriteAt], step.path, step.position, used, size))
                 used += size
-            message.append((STEP_KINDS.index(type(step)), *fields))
-        with trio.CancelScope(shield=True):
-            number, text, path = await self._ask(message)
-        if number:
-            raise OSError(number, text, path or None)
-
-    async def _ask(self, message: list[tuple[object, ...]]) -> tuple[int, str, str]:
-        """The child's answer: number, text and file of the error; 0 for none."""
+            else:
+                message.append((STEP_NUMBERS[type(step)], *step))
         try:
             send(self._channel, message)
-            while True:
-                await trio.lowlevel.wait_readable(self._channel)
-                data = self._channel.recv(RECEIVE_BYTES)
-                answer: tuple[int, str, str] | None = self._inbound.take(data)
-                if answer is not None:
-                    return answer
-                if not data:
-                    return _ENDED
         except ConnectionError:
-            return _ENDED
+            pass  # the end of the stream tells whoever waits for the answer
+
+    async def _answer(self) -> tuple[int, str, str]:
+        """The child's answer: number, text and file of the error; 0 for none."""
+        while True:
+            await trio.lowlevel.wait_readable(self._channel)
+            try:
+                data = self._channel.recv(RECEIVE_BYTES)
+            except ConnectionError:
+                return _ENDED
+            answer: tuple[int, str, str] | None = self._inbound.take(data)
+            if answer is not None:
+                return answer
+            if not data:
+                return _ENDED
 
 
 def _turns(steps: Sequence[Step], *, with_points: bool) -> Iterator[list[Step] | Reached]:

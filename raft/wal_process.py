@@ -22,6 +22,7 @@ from raft.forgetful_disk import ForgetfulDisk
 SHARED_BYTES: Final = 4 << 20  # what is written travels through this memory; more goes in several turns
 RECEIVE_BYTES: Final = 65536
 STEP_KINDS: Final = (Create, WriteAt, Sync, Cut, Rename, Unlink, SyncDirectory)
+STEP_NUMBERS: Final = {kind: number for number, kind in enumerate(STEP_KINDS)}
 DROPS_UNSYNCED: Final = "drops-unsynced"  # of the arguments: the test hook is on
 LENGTH: Final = struct.Struct("<I")
 

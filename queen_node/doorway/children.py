@@ -17,6 +17,7 @@ import queen_node
 from queen_node.disk_gate import Gates
 from queen_node.doorway.channel import Channel
 from queen_node.doorway.link import DoorLink
+from queen_node.pass_end import PassEnd
 from raft.invariants import must
 
 NOT_FOR_DOORS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the node alone decides when a door ends
@@ -29,7 +30,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 class Child:
     """One door process and our end of its channel."""
 
-    def __init__(self, number: int, doors: int, listener: socket.socket, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, number: int, doors: int, listener: socket.socket, environ: Mapping[str, str], pass_end: PassEnd,
+    ) -> None:
         connected, theirs = socket.socketpair()
         with theirs:
             inherited = theirs.fileno(), listener.fileno()
@@ -45,16 +48,16 @@ class Child:
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         self.number = number
-        self.channel = Channel(connected, gathered_max=GATHERED_MAX)
+        self.channel = Channel(connected, pass_end, gathered_max=GATHERED_MAX)
 
 
 class DoorChildren:
     """All door processes of a node. They are started here, and inherit `listener`, which need not be bound yet."""
 
-    def __init__(self, doors: int, listener: socket.socket, environ: Mapping[str, str]) -> None:
+    def __init__(self, doors: int, listener: socket.socket, environ: Mapping[str, str], pass_end: PassEnd) -> None:
         must(doors > 0, "a node without doors has no door processes")
         self.failed = False  # one ended by itself
-        self._children = [Child(number, doors, listener, environ) for number in range(1, doors + 1)]
+        self._children = [Child(number, doors, listener, environ, pass_end) for number in range(1, doors + 1)]
         self._links: list[DoorLink] = []
         self._draining = False
 

@@ -25,6 +25,7 @@ from queen_node.http.routes import Handler
 from queen_node.http.server import Server, limits_from, take_descriptors
 from queen_node.metrics import Metrics
 from queen_node.observability import LoopWatch, set_up_logging
+from queen_node.pass_end import PassEnd
 
 GATHERED_MAX = 16  # of calls: they become one entry of the log, so fewer would cost the node more
 REPORT_EVERY_S = 5.0  # an idle door should stay idle; whoever asks for figures gets them up to the moment
@@ -41,7 +42,7 @@ class Door:
     """One door, from the inherited sockets to its end. doors: how many share the node's limits."""
 
     def __init__(self, settings: config.Settings, doors: int, connected: socket.socket) -> None:
-        self._channel = Channel(connected, gathered_max=GATHERED_MAX)
+        self._channel = Channel(connected, PassEnd(), gathered_max=GATHERED_MAX)
         self._metrics = Metrics(trio.current_time())
         self._broker = RemoteBroker(
             self._channel, self._metrics, admit_max_bytes=-(-(settings.admit_max_mb << 20) // doors),

@@ -13,6 +13,7 @@ import pytest
 import trio
 import trio.testing
 
+from queen_node.pass_end import PassEnd
 from raft import log_writer
 from raft.clock import SystemTime, read_clocks
 from raft.disk import FileDisk, Reached, Step, WriteAt
@@ -29,6 +30,7 @@ class SlowHand:
 
     def __init__(self, disk: FakeDisk) -> None:
         self._disk = disk
+        self._begun = trio.Event()
         self._go, self._going = trio.open_memory_channel[None](100)
         self.lists: list[Sequence[Step]] = []
         self.is_closed = False
@@ -36,11 +38,15 @@ class SlowHand:
     def let_go(self) -> None:
         self._go.send_nowait(None)
 
-    async def carry_out(self, steps: Sequence[Step]) -> None:
+    def begin(self, steps: Sequence[Step]) -> None:
         self.lists.append(steps)
-        with trio.CancelScope(shield=True):
-            await self._going.receive()
-        self._disk.carry_out(steps)
+        self._begun.set()
+
+    async def done(self) -> None:
+        await self._begun.wait()
+        await self._going.receive()
+        self._begun = trio.Event()
+        self._disk.carry_out(self.lists[-1])
 
     async def aclose(self) -> None:
         self.is_closed = True
@@ -85,6 +91,32 @@ async def test_while_one_batch_is_written_the_next_gathers() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert told == [1, 2, 3, 4, 5]
         assert figures.batches == [(1, 1, 1), (4, 8, 8)]
+        hand.let_go()
+        writer.stop()
+
+
+async def test_what_is_submitted_in_one_pass_is_one_batch() -> None:
+    """It is on its way before the loop waits, in no later pass."""
+    disk, told = FakeDisk(), list[int]()
+    hand = SlowHand(disk)
+    writer = LogWriter(open_wal(disk)[0], hand, clock, later=PassEnd().leave)
+    begun_in_the_pass: list[int] = []
+
+    async def group(life: int) -> None:
+        writer.submit_nowait(write(life, 1, b"a"), note(told, life))
+        begun_in_the_pass.append(len(hand.lists))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await trio.testing.wait_all_tasks_blocked()
+        for life in range(1, 4):
+            nursery.start_soon(group, life)
+        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()
+        assert (begun_in_the_pass, len(hand.lists)) == ([0, 0, 0], 1)
+        hand.let_go()
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(told) == [1, 2, 3]
         hand.let_go()
         writer.stop()
 
@@ -253,8 +285,8 @@ async def test_the_writer_process_says_what_the_disk_said(tmp_path: Path) -> Non
     disk.prepare(str(tmp_path))
     hand = ProcessHand(disk)
     with pytest.raises(FileNotFoundError, match="none"):
-        await hand.carry_out([WriteAt(str(tmp_path / "none"), 0, b"x")])
-    await hand.carry_out([])
+        hand.begin([WriteAt(str(tmp_path / "none"), 0, b"x")])
+        await hand.done()
     await hand.aclose()
     disk.close()
 

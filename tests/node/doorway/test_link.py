@@ -15,7 +15,7 @@ from queen_node.broker import Lane, Unavailable
 from queen_node.calls import Pending, PendingRead
 from queen_node.disk_gate import OPEN, Gates
 from queen_node.doorway import frames
-from queen_node.doorway.channel import Channel
+from queen_node.doorway.channel import RECEIVE_BYTES, Channel
 from queen_node.doorway.frames import Kind
 from queen_node.doorway.link import DoorLink
 from queen_node.doorway.remote_broker import RemoteBroker
@@ -24,6 +24,7 @@ from queen_node.events import Event, HandBack, LetPopsGo, Pop, Withdraw
 from queen_node.http.messages import Request, Response
 from queen_node.inbox import Inbox
 from queen_node.metrics import Metrics
+from queen_node.pass_end import PassEnd
 from raft.invariants import InvariantBroken
 from tests.support.one_inbox import TENANT, OneInbox
 
@@ -40,7 +41,7 @@ class Ends:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self.door_channel, self.node_channel = Channel(ours, gathered_max=2), Channel(theirs, gathered_max=2)
+        self.door_channel, self.node_channel = (Channel(end, PassEnd(), gathered_max=2) for end in (ours, theirs))
         self.metrics = Metrics(0.0)
         self.broker = RemoteBroker(
             self.door_channel, Metrics(0.0), admit_max_bytes=1000, admit_hold_s=1.0, jitter=lambda: 0.5)
@@ -224,6 +225,34 @@ async def test_gates_decide_at_the_door() -> None:
         with trio.fail_after(60):
             while not ends.broker.admits(10):
                 await trio.lowlevel.checkpoint()
+
+
+async def test_what_the_kernel_does_not_take_at_once_arrives_in_order() -> None:
+    ends = Ends()
+    bodies = [bytes([number]) * (RECEIVE_BYTES * 2) for number in range(5)]
+    got: list[bytes] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ends.door_channel.write_out)
+        for body in bodies:
+            ends.door_channel.send(frames.frame(Kind.REPORT, 0, body))
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(60):
+            while len(got) < len(bodies):
+                got += [body for kind, _, body in await ends.node_channel.receive() if kind == Kind.REPORT]
+        nursery.cancel_scope.cancel()
+    assert got == bodies, [len(body) for body in got]
+
+
+async def test_what_is_sent_to_a_stream_that_ends_is_for_nobody() -> None:
+    """Answers can come in the pass in which a door's channel is closed."""
+    ends = Ends()
+    ends.node_channel.send(frames.frame(Kind.SERVE))
+    ends.node_channel.close()
+    for _ in range(3):
+        ends.node_channel.send(frames.frame(Kind.SERVE))
+    with trio.fail_after(60):
+        assert await ends.door_channel.receive() == []
+    ends.door_channel.close()
 
 
 async def test_what_no_release_says_is_our_own_fault() -> None:

@@ -162,12 +162,19 @@ async def test_an_older_copy_of_a_nodes_directory_is_let_in_by_nobody(tmp_path: 
         copied.launch()
         for node_id in (1, 2):
             await wait_for_line(three.nodes[node_id], "an older copy of its data directory")
-        with trio.fail_after(PATIENCE_S):
-            while (status := copied.health_status()) is None:  # others may hear of it before its door is open
-                await trio.sleep(0.01)
-        assert status == 503
+        assert await health_of(copied) == 503
         async with clients(three, 1) as (node,):
             assert await pop_texts(node, 1) == ["acknowledged"]
+
+
+async def health_of(node: NodeProcess) -> int:
+    """What it says once its door is open; others may hear of it before."""
+    with trio.fail_after(PATIENCE_S):
+        while True:
+            status = node.health_status()
+            if status is not None:
+                return status
+            await trio.sleep(0.01)
 
 
 async def wait_for_line(node: NodeProcess, text: str) -> None:

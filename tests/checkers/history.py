@@ -149,17 +149,15 @@ class Kv(Call):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feed(Call):
-    """One input of the pipeline, pushed. txn: unique in the run."""
-
-    key: str
-    txn: str
+class Feed(Push):
+    """One input of a pipeline, pushed; its partition is its key. txn: unique in the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStep(Call):
     """One transaction of the pipeline: acks an input under its lease, pushes an output and schedules a timer, both
-    named by the attempt, and counts under the key. attempt: unique in the run."""
+    named by the attempt, and counts under the key. attempt: unique in the run, but for repeats of a call of which
+    nobody knows."""
 
     key: str
     input_txn: str

@@ -24,14 +24,20 @@ def check_inputs(history: History) -> list[Violation]:
 
 
 def check_steps(history: History) -> list[Violation]:
-    """G-T1, G-T5: a step that committed is seen, one that was rolled back is not, and none is seen twice."""
+    """G-T1, G-T3, G-T5: a step that committed is seen, one that was rolled back is not, and none is seen twice, whether
+    its client or the broker sent it again."""
     seen = Counter(_field(message, "attempt") for message in history.outputs)
-    found = []
+    calls_of: dict[str, list[PipelineStep]] = {}
     for step in _of(history, PipelineStep):
-        count = seen.pop(step.attempt, 0)
-        least, most = int(step.outcome is Outcome.OK), int(step.outcome is not Outcome.FAIL)
-        if not least <= count <= most:
-            found.append(Violation("G-T1", f"step {step.attempt} pushed {count} outputs", (step,)))
+        calls_of.setdefault(step.attempt, []).append(step)
+    found = []
+    for attempt, calls in calls_of.items():
+        count = seen.pop(attempt, 0)
+        committed = [call for call in calls if call.outcome is Outcome.OK]
+        if len(committed) > 1:
+            found.append(Violation("G-T3", f"step {attempt} committed twice", tuple(committed)))
+        if not int(bool(committed)) <= count <= int(any(call.outcome is not Outcome.FAIL for call in calls)):
+            found.append(Violation("G-T1", f"step {attempt} pushed {count} outputs", tuple(calls)))
     return found + [Violation("G-T1", f"output of step {attempt}, which nobody took") for attempt in seen]
 
 

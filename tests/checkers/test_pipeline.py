@@ -12,7 +12,8 @@ CHECKERS = pipeline.check_inputs, pipeline.check_steps, pipeline.check_parts
 
 
 def feed(txn: str, outcome: Outcome = Outcome.OK) -> Feed:
-    return Feed(client=1, start_ns=0, end_ns=1, outcome=outcome, key="k", txn=txn)
+    return Feed(
+        client=1, start_ns=0, end_ns=1, outcome=outcome, queue="inputs", partition="k", txn=txn, payload={})
 
 
 def step(attempt: str, txn: str, outcome: Outcome = Outcome.OK) -> PipelineStep:
@@ -39,6 +40,10 @@ def test_clean_runs_pass() -> None:
     assert run(feed("a"), step("0", "a", Outcome.FAIL), step("1", "a"), outputs=(a,)) == set()
     assert run(feed("a"), step("1", "a", Outcome.INFO), outputs=(a,)) == set()
     assert run(feed("a", Outcome.INFO), outputs=()) == set()
+    repeated = step("1", "a", Outcome.INFO), step("1", "a", Outcome.FAIL)
+    assert run(feed("a"), *repeated, outputs=(a,)) == set()
+    assert run(feed("a"), *repeated, step("3", "a"), outputs=(output("3", "a"),)) == set()
+    assert run(feed("a"), step("1", "a", Outcome.INFO), step("1", "a"), outputs=(a,)) == set()
 
 
 @pytest.mark.parametrize(("promise", "found"), [
@@ -47,6 +52,9 @@ def test_clean_runs_pass() -> None:
     ("G-T1", run(feed("a"), step("1", "a", Outcome.FAIL), outputs=(output("1", "a"),))),  # rolled back, and seen
     ("G-T1", run(feed("a"), step("1", "a"), outputs=(output("1", "a"), output("1", "a", 1)))),
     ("G-T1", run(feed("a"), step("1", "a"), outputs=(output("1", "a"),), counted=2)),
+    ("G-T1", run(feed("a"), step("1", "a", Outcome.INFO), step("1", "a"), outputs=())),
+    ("G-T1", run(feed("a"), step("1", "a", Outcome.FAIL), step("1", "a", Outcome.FAIL), outputs=(output("1", "a"),))),
+    ("G-T3", run(feed("a"), step("1", "a"), step("1", "a"), outputs=(output("1", "a"),))),
     ("G-T4", run(feed("a"), step("1", "a"), outputs=(output("1", "a"),), late=())),
     ("G-T4", run(feed("a"), step("1", "a"), outputs=(output("1", "a"),), late=(output("1", "a"), output("1", "a", 1)))),
     ("G-T4", run(feed("a"), step("0", "a", Outcome.FAIL), step("1", "a"), outputs=(output("1", "a"),),

@@ -13,9 +13,10 @@ from tests.checkers.history import History
 from tests.faults import final_phase
 from tests.faults.kv_load import KvClient
 from tests.faults.load import Client, Shape, World, now_ns
-from tests.faults.lock_load import LockClient
-from tests.faults.pipeline_load import PipelineClient
+from tests.faults.road import work
 from tests.support.node_process import NodeProcess
+from tests.workloads.locks import LockClient
+from tests.workloads.pipeline import PipelineClient
 
 KV_CLIENTS = LOCK_CLIENTS = 2
 
@@ -56,8 +57,8 @@ class Campaign:
             for number in range(KV_CLIENTS):
                 nursery.start_soon(KvClient(self.world, number, Random(self.dice.random())).run)
             for number in range(LOCK_CLIENTS):
-                nursery.start_soon(LockClient(self.world, number, Random(self.dice.random())).run)
-            nursery.start_soon(PipelineClient(self.world, self.dice.randrange(3), Random(self.dice.random())).run)
+                nursery.start_soon(work, self.world, LockClient, number, Random(self.dice.random()))
+            nursery.start_soon(work, self.world, PipelineClient, self.dice.randrange(3), Random(self.dice.random()))
             try:
                 yield
             finally:

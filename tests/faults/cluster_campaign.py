@@ -14,20 +14,20 @@ import trio
 from tests.checkers.digests import Digests
 from tests.cluster.relay import Front
 from tests.cluster.relay_process import RelayProcess, relay_process
-from tests.faults import failing_load, final_phase
-from tests.faults.failing_load import FAILING, FailingClient
+from tests.faults import final_phase, road
 from tests.faults.kv_load import KvClient
 from tests.faults.load import Client, Shape, World, now_ns
-from tests.faults.lock_load import LockClient
-from tests.faults.pipeline_load import PipelineClient
 from tests.support.cluster_process import IDS, ClusterProcess
 from tests.support.http_client import HttpClient, NotSent, Unanswered
 from tests.support.node_process import POLL_S, free_port
+from tests.workloads.failing import FAILING, FailingClient
+from tests.workloads.locks import LockClient
+from tests.workloads.pipeline import PipelineClient
 
 SHAPE = Shape(clients=3, delay_ms_max=1500, lease_s_max=2, partitions=4)
 SETTINGS = {
     "QUEEN_TENANCY_HEADER": "true", "QUEEN_KV_TRUSTED_PROXY": "1", "QUEEN_TEST_HOOKS": "1",
-    "QUEEN_RAFT_SEGMENT_BYTES": str(4 * 1024 * 1024), **failing_load.BACKOFF,
+    "QUEEN_RAFT_SEGMENT_BYTES": str(4 * 1024 * 1024), **road.BACKOFF,
 }
 TENANTS = ("a", "b", "c")  # as many as nodes: each leads one group at first
 KV_CLIENTS = LOCK_CLIENTS = 2
@@ -49,7 +49,7 @@ class ClusterCampaign:
         for node_id, path in self.offsets.items():
             path.write_text("0")
             three.nodes[node_id].settings |= {
-                "QUEEN_TEST_CLOCK_FILE": str(path), **failing_load.SETTINGS[node_id]}
+                "QUEEN_TEST_CLOCK_FILE": str(path), **road.FAILING_SETTINGS[node_id]}
         ports = [node.port for node in three.nodes.values()]
         self.worlds = [
             World(ports, SHAPE, prefix=f"{name}-", tenant=f"00000000-0000-4000-8000-00000000000{name}")
@@ -75,9 +75,12 @@ class ClusterCampaign:
                 for number in range(KV_CLIENTS):
                     nursery.start_soon(KvClient(world, number, Random(self.dice.random())).run)
                 for number in range(LOCK_CLIENTS):
-                    nursery.start_soon(LockClient(world, 2 - number, Random(self.dice.random())).run)
-                nursery.start_soon(FailingClient(world, self.dice.randrange(3), Random(self.dice.random())).run)
-                nursery.start_soon(PipelineClient(world, self.dice.randrange(3), Random(self.dice.random())).run)
+                    nursery.start_soon(road.work, world, LockClient, 2 - number, Random(self.dice.random()))
+                nursery.start_soon(
+                    road.work, world, FailingClient, self.dice.randrange(3), Random(self.dice.random()),
+                    road.FAILING_PAUSE_S)
+                nursery.start_soon(
+                    road.work, world, PipelineClient, self.dice.randrange(3), Random(self.dice.random()))
             try:
                 yield
             finally:
@@ -126,12 +129,12 @@ class ClusterCampaign:
 
     async def _mend(self, world: World) -> None:
         """Let every group be led where no fire fails, until none of those timers is pending."""
-        async with HttpClient(self.nodes[failing_load.MENDS].port) as http:
+        async with HttpClient(self.nodes[road.MENDS].port) as http:
             with trio.fail_after(RECOVERY_S):
                 while await final_phase.pending(world, FAILING):
                     for row in (await http.get("/api/v1/raft/status")).json()["groups"]:
                         await http.post(
-                            "/api/v1/system/raft/transfer", {"group": row["group"], "to": failing_load.MENDS})
+                            "/api/v1/system/raft/transfer", {"group": row["group"], "to": road.MENDS})
                     await trio.sleep(POLL_S)
 
     async def _must_agree(self) -> None:

@@ -14,12 +14,13 @@ import trio
 
 from tests.checkers import verdict
 from tests.checkers.history import Message, Outcome
-from tests.faults.failing_load import FAILING, FailingClient
 from tests.faults.kv_load import KvClient
 from tests.faults.load import TIMER_QUEUE, WORK_QUEUE, Client, World
-from tests.faults.lock_load import GUARDED
-from tests.faults.pipeline_load import LATE, OUTPUTS, PIPELINE_QUEUES, PipelineClient
+from tests.faults.road import HttpRoad
 from tests.support.http_client import HttpClient
+from tests.workloads.failing import FAILING, FailingClient
+from tests.workloads.locks import GUARDED
+from tests.workloads.pipeline import INPUTS, LATE, OUTPUTS, PIPELINE_QUEUES, PipelineClient
 
 QUEUES = (TIMER_QUEUE, WORK_QUEUE)
 EMPTY_POLLS = 8  # guarantees.md 3: drained when so many long polls in a row came back empty
@@ -56,7 +57,7 @@ async def settle(world: World, again: str) -> None:
             for queue in QUEUES:
                 nursery.start_soon(_drain, world, queue)
             nursery.start_soon(_end_pipeline, world)
-        for queue in QUEUES:
+        for queue in (*QUEUES, INPUTS):
             first, *others = [await _witness(world, queue, number) for number in range(len(world.ports))]
             for number, other in enumerate(others, 1):
                 assert _by_place(other) == _by_place(first), f"nodes disagree about {queue}: 0 and {number}"
@@ -64,7 +65,9 @@ async def settle(world: World, again: str) -> None:
         for number in range(len(world.ports)):
             await KvClient(world, number, Random(0)).read_everything()
         history.mended = await _witness(world, FAILING, 0)
-        history.letters = await FailingClient(world, 0, Random(0)).letters()
+        letters = await FailingClient(HttpRoad(world, 0), 0, Random(0)).letters()
+        assert letters is not None, "the dead letters were not shown"
+        history.letters = letters
         history.guarded = await _witness(world, GUARDED, len(world.ports) - 1)
         history.drained = True
     if limit.cancelled_caught:
@@ -93,10 +96,10 @@ async def _wait_for_timers(world: World) -> None:
 async def _end_pipeline(world: World) -> None:
     """Take every step that is left; then read what all steps left behind."""
     history = world.history
-    worker = PipelineClient(world, 0, Random(0))
+    worker = PipelineClient(HttpRoad(world, 0), 0, Random(0))
     empty = 0
     while empty < EMPTY_POLLS:
-        found = await worker.work(lease_s=30, wait_ms=_empty_poll_ms(world))
+        found = await worker.work(lease_s=30, wait_ms=_empty_poll_ms(world), dawdles=0)
         assert found is not None, "a step of the last phase was not answered"
         empty = 0 if found else empty + 1
     while True:
@@ -105,7 +108,9 @@ async def _end_pipeline(world: World) -> None:
             break
     history.outputs = await _witness(world, OUTPUTS, 0)
     history.late_outputs = await _witness(world, LATE, 0)
-    history.step_counts = await worker.read_counts()
+    counts = await worker.read_counts()
+    assert counts is not None, "the counts were not shown"
+    history.step_counts = counts
 
 
 def _empty_poll_ms(world: World) -> int:

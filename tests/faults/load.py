@@ -37,6 +37,7 @@ from tests.checkers.history import (
 )
 from tests.support.http_client import Answer, HttpClient, NotSent, Unanswered, segment
 from tests.support.wire import parse_time_us, read_message
+from tests.workloads.road import rolled_back
 
 TIMER_QUEUE, WORK_QUEUE = "faults-timers", "faults-work"
 GROUP = "workers"
@@ -53,9 +54,7 @@ def label(answer: Answer) -> tuple[Outcome, str]:
     """What an answer says about the call (guarantees.md 2), and why when it is not OK."""
     why = f"{answer.status} {answer.body[:120].decode(errors='replace')}"
     if answer.status < 300:
-        body = _json_object(answer)
-        rolled_back = "reason" in body and False in (body.get("success"), body.get("ok"))  # TX-50, KV-33
-        return (Outcome.FAIL, why) if rolled_back else (Outcome.OK, "")
+        return (Outcome.FAIL, why) if rolled_back(_json_object(answer)) else (Outcome.OK, "")
     if answer.status < 500 or answer.status == 507:
         return Outcome.FAIL, why
     words = {str(value) for value in _json_object(answer).values()}

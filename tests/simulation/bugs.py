@@ -24,6 +24,7 @@ from raft.leadership import Leadership
 from raft.messages import HardState, Message, PreVote, Vote
 from raft.quorum import Configuration
 from tests.simulation.parts import Parts
+from tests.simulation.transaction_bugs import AcksUnfenced, RollsBackNoCounts
 from tests.unit.raft import mutants
 
 
@@ -288,6 +289,8 @@ BUGS: dict[str, Parts] = {
     "a version is not looked at": Parts(new_machine=IgnoresVersions),
     "a repeated call counts again": Parts(new_machine=CountsRepeats),
     "half of a key/value call is carried out": Parts(new_machine=CarriesOutHalf),
+    "an ack in a transaction is not fenced": Parts(new_machine=AcksUnfenced),
+    "a rolled back transaction counts all the same": Parts(new_machine=RollsBackNoCounts),
     "a message reaches another life": Parts(life_heard=_other_life),
     "memory outlives the state that it is of": Parts(new_machine=RemembersAcrossTheFlip),
 }

@@ -22,6 +22,7 @@ from tests.simulation.process import Process
 from tests.simulation.shape import DRIFT_PPM_MAX, Shape
 from tests.simulation.slots import NODE_TIMEOUT_US, CallSlot, Result
 from tests.simulation.world import MS, SECOND, World
+from tests.workloads.road import rolled_back
 
 RECENT_KEYS: Final = 20  # W10
 KNOCK_US: Final = 50 * MS  # pause after a refusal
@@ -113,7 +114,10 @@ def _read(start_us: int, end_us: int, result: Result, slot: CallSlot | None) -> 
         return Answer(start_us, end_us, outcome, result.code, None)
     status, body = (slot.render if slot is not None else read_result)(result)
     if status < 300:
-        return Answer(start_us, end_us, Outcome.OK, "", msgspec.json.decode(body) if body else {})
+        document = msgspec.json.decode(body) if body else {}
+        if rolled_back(document):
+            return Answer(start_us, end_us, Outcome.FAIL, document["reason"], None)
+        return Answer(start_us, end_us, Outcome.OK, "", document)
     return Answer(start_us, end_us, Outcome.FAIL if status < 500 else Outcome.INFO, str(status), None)
 
 
@@ -192,8 +196,8 @@ class Caller:
         """A command, at the node."""
         process.submit(self.ground.tenant, command, slot, lane=lane, places=places, timeout_us=NODE_TIMEOUT_US)
 
-    def post(self, route: str, document: object) -> Talk[Answer]:
-        """A document, through the node's door."""
+    def ask(self, method: str, target: str, document: object = None) -> Talk[Answer]:
+        """A call through the node's door."""
         answer = yield from self.call(
-            lambda process, slot: process.door.call(self.ground.tenant, route, document, slot))
+            lambda process, slot: process.door.call(self.ground.tenant, method, target, document, slot))
         return answer

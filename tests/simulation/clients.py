@@ -160,7 +160,7 @@ class Client(Caller):
         commit_on_delivery: bool = False,
     ) -> Talk[Pop]:
         """One pop, written down."""
-        answer = yield from self.call(lambda process, slot: process.pop(
+        answer = yield from self.call(lambda process, slot: process.submit_pop(
             self.ground.tenant, slot, queue=queue.encode(), group=group.encode(), batch=batch, partitions=partitions,
             lease_ms=lease_s * 1000, wait_us=wait_us, commit_on_delivery=commit_on_delivery))
         body = answer.body or {}

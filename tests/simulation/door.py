@@ -1,4 +1,4 @@
-"""The door of a process: the real handlers of key/value calls, locks and transactions, in virtual time.
+"""The door of a process: real routes and handlers, in virtual time.
 
 They are coroutines that wait for nothing but the node behind them. What they ask of it comes out here, one question at
 a time, and its result goes back in: no trio is needed, and a run of a seed stays one course.
@@ -18,10 +18,12 @@ from queen_node.errors import Refused
 from queen_node.http.handlers.kv import KvHandlers
 from queen_node.http.handlers.kv_calls import KvLimits
 from queen_node.http.handlers.kv_gate import KvGate
-from queen_node.http.handlers.locks import LockHandlers
+from queen_node.http.handlers.pop import PopHandlers
+from queen_node.http.handlers.push import PushHandlers
 from queen_node.http.handlers.timer_calls import TimerLimits
 from queen_node.http.handlers.transaction import TransactionHandlers
 from queen_node.http.messages import Request, Response
+from queen_node.http.routes import build_router
 from queen_node.kv_figures import KvFigures
 from queen_node.metrics import Metrics
 from queen_node.quotas import Quotas, Rate
@@ -60,6 +62,14 @@ class _Node:
     async def read(self, tenant: bytes, query: bytes, *, timeout_ms: int) -> bytes:
         return await _Question(lambda slot: self._process.read(tenant, query, slot, timeout_us=timeout_ms * MS))
 
+    async def pop(
+        self, tenant: bytes, command: bytes, *, lease_id: bytes, queue: bytes, group: bytes, partition: bytes | None,
+        wait_ms: int | None, client_gone: Callable[[], Awaitable[None]],  # told by `CallSlot.withdraw` here
+    ) -> bytes:
+        return await _Question(lambda slot: self._process.pop(
+            tenant, command, slot, lease_id=lease_id, queue=queue, reader=(group, partition),
+            wait_us=None if wait_ms is None else wait_ms * MS))
+
     def admits(self, _body_bytes: int) -> bool:
         return True  # there is room on every disk
 
@@ -79,17 +89,20 @@ class Door:
         transactions = TransactionHandlers(
             node, process.ids, TimerLimits(), limits, firing=lambda: True, timeout_ms=timeout_ms,
             monotonic_s=lambda: process.now_s)
-        self._routes: dict[str, Callable[[Request], Awaitable[Response]]] = {
-            "kv": KvHandlers(gate, process.ids, limits).batch,
-            "locks": LockHandlers(gate, process.ids).apply,
+        self._router = build_router({
+            **KvHandlers(gate, process.ids, limits).handlers(),
+            "push": PushHandlers(
+                node, process.ids, timeout_ms=timeout_ms, monotonic_s=lambda: process.now_s).push,
+            "pop_queue": PopHandlers(node, process.ids).pop_queue,
             "transaction": transactions.commit,
-        }
+        })
 
-    def call(self, tenant: bytes, route: str, document: object, slot: CallSlot) -> None:
-        """A client's POST of a JSON document."""
-        request = Request("POST", b"/api/v1/" + route.encode(), body=msgspec.json.encode(document))
+    def call(self, tenant: bytes, method: str, target: str, document: object, slot: CallSlot) -> None:
+        """A client's call; a document goes out as JSON, None: without a body."""
+        path, _, query = target.encode().partition(b"?")
+        request = Request(method, path, query, body=b"" if document is None else msgspec.json.encode(document))
         request.tenant = tenant
-        handler = cast("Coroutine[_Question, Any, Response]", self._routes[route](request))
+        handler = cast("Coroutine[_Question, Any, Response]", self._router.find(request).handler(request))
         self._go_on(handler, slot, None)
 
     def _go_on(self, handler: Coroutine[_Question, Any, Response], slot: CallSlot, answer: Result) -> None:
@@ -103,4 +116,6 @@ class Door:
             # The code of what made it refuse says whether anything may have happened; else it was judged by itself.
             slot.answer(answer if isinstance(answer, Unavailable) else result(refused.refusal.status, refused.body()))
         else:
-            question.ask(CallSlot(slot.number, partial(self._go_on, handler, slot)))
+            asked = CallSlot(slot.number, partial(self._go_on, handler, slot))
+            question.ask(asked)
+            slot.withdraw, slot.hand_back = asked.withdraw, asked.hand_back

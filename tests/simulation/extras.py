@@ -1,20 +1,24 @@
-"""What else is done in a run beside timers, pushes and pops: key/value calls (W3, W4 of guarantees.md).
+"""What else is done in a run beside timers, pushes and pops, by the workloads of guarantees.md.
 
-Each kind is drawn for some of the seeds, by dice that nothing else is drawn with: a seed without any takes the course
-that it took before there were these. Each has a history of its own, judged by the same checkers as the rest.
+Each is drawn for some of the seeds, by dice of their own: a seed without any takes the course that it took before there
+were these. Each has a history of its own, judged by the same checkers as the rest.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from tests.simulation.calls import Ground, Script
+from tests.simulation.calls import KNOCK_US, Caller, Ground, Script
+from tests.simulation.clients import Client
 from tests.simulation.kv_client import KvClient
+from tests.simulation.last_look import DRAIN_LEASE_S, LOOK_EVERY_US, wait_for_timers, witness
+from tests.simulation.workers import DoorRoad, talk, worker
+from tests.simulation.world import SECOND
+from tests.workloads.pipeline import INPUTS, LATE, LEASES_S, OUTPUTS, PIPELINE_QUEUES, PipelineClient
 
-SEEDS_WITH_EXTRAS: Final = 0.3
 CLIENTS_BEGIN_AT: Final = 3000  # their numbers
 
 
@@ -23,37 +27,79 @@ class Extra(ABC):
 
     queues: Sequence[str] = ()
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
+    def __init__(self, ground: Ground, dice: Random) -> None:
+        self.ground, self._dice = ground, dice
 
     @abstractmethod
-    def clients(self, dice: Random) -> Sequence[Script]:
+    def clients(self) -> Sequence[Script]:
         """Until the run's clients stop."""
 
     @abstractmethod
-    def finish(self, dice: Random) -> Script:
+    def finish(self) -> Script:
         """Once all is healed: see to it that the history can be judged."""
+
+    def _road(self) -> DoorRoad:
+        """Of somebody who is none of the clients."""
+        return DoorRoad(Caller(self.ground, CLIENTS_BEGIN_AT, self._dice), self._dice)
 
 
 class KvCalls(Extra):
     """W3, W3b, W3c, W4."""
 
-    def clients(self, dice: Random) -> Sequence[Script]:
+    def clients(self) -> Sequence[Script]:
         """See `Extra`."""
         return [
-            KvClient(self.ground, CLIENTS_BEGIN_AT + number, Random(dice.random())).run()
-            for number in range(dice.choice((3, 5)))]
+            KvClient(self.ground, CLIENTS_BEGIN_AT + number, Random(self._dice.random())).run()
+            for number in range(self._dice.choice((3, 5)))]
 
-    def finish(self, dice: Random) -> Script:
+    def finish(self) -> Script:
         """See `Extra`."""
-        return KvClient(self.ground, CLIENTS_BEGIN_AT, dice).read_everything()
+        return KvClient(self.ground, CLIENTS_BEGIN_AT, self._dice).read_everything()
 
 
-KINDS: Final[Sequence[Callable[[Ground], Extra]]] = (KvCalls,)
+class Pipeline(Extra):
+    """W5."""
+
+    queues = PIPELINE_QUEUES
+
+    def clients(self) -> Sequence[Script]:
+        """See `Extra`."""
+        return [
+            worker(self.ground, PipelineClient, CLIENTS_BEGIN_AT + number, Random(self._dice.random()))
+            for number in range(self._dice.choice((3, 4)))]
+
+    def finish(self) -> Script:
+        """See `Extra`. Takes every step that is left; then reads what all steps left behind."""
+        client = PipelineClient(self._road(), CLIENTS_BEGIN_AT, self._dice)
+        history, world = self.ground.history, self.ground.world
+        empty_since_us: int | None = None
+        while empty_since_us is None or world.now_us - empty_since_us < (max(LEASES_S) + 1) * SECOND:
+            found = yield from talk(client.work(lease_s=DRAIN_LEASE_S, wait_ms=LOOK_EVERY_US // 1000, dawdles=0))
+            if found is not False:
+                empty_since_us = None
+            elif empty_since_us is None:
+                empty_since_us = world.now_us
+        yield from wait_for_timers(Client(self.ground.apart(), CLIENTS_BEGIN_AT, self._dice), LATE)
+        for queue, log in ((INPUTS, history.log), (OUTPUTS, history.outputs), (LATE, history.late_outputs)):
+            yield from witness(self.ground, queue, log)
+        while (counts := (yield from talk(client.read_counts()))) is None:
+            yield KNOCK_US
+        history.step_counts = counts
 
 
-def draw_extras(dice: Random, grounds: Sequence[Ground]) -> list[Extra]:
+# The name of the dice, the share of the seeds, and the kinds of which such a seed has one.
+ROWS: Final[Sequence[tuple[str, float, Sequence[type[Extra]]]]] = (
+    ("extras", 0.3, (KvCalls,)),
+    ("more extras", 0.3, (Pipeline,)),
+)
+
+
+def draw_extras(grounds: Sequence[Ground]) -> list[Extra]:
     """What else this seed does. grounds: of the tenants that are called."""
-    if dice.random() >= SEEDS_WITH_EXTRAS:
-        return []
-    return [kind(dice.choice(grounds).apart()) for kind in dice.sample(KINDS, 1)]
+    drawn = []
+    for name, share, kinds in ROWS:
+        dice = grounds[0].world.dice(name)
+        if dice.random() < share:
+            kind = dice.choice(kinds)
+            drawn.append(kind(dice.choice(grounds).apart(), dice))
+    return drawn

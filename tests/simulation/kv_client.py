@@ -124,7 +124,7 @@ class KvClient(Caller):
         """One call, noted down. Returns it."""
         if self._dice.random() < ROAMS:
             self.roam()
-        answer = yield from self.post("kv", {"operations": operations})
+        answer = yield from self.ask("POST", "/api/v1/kv", {"operations": operations})
         results = answer.body["results"] if answer.outcome is Outcome.OK else []
         seen = tuple((result.get("value"), result.get("version", 0)) for result in results)
         for key, (_value, version) in zip(keys, seen, strict=False):

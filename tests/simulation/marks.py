@@ -8,6 +8,8 @@ MARKS: Final = frozenset({
     "a claim lost",
     "a row died under its readers",
     "a write refused by its version",
+    "a step of which nobody knew was taken by its repeat",
+    "the repeat of a step of which nobody knew: rejected_ack",
     "counted again after an unknown outcome",
     "a due timer woke a group without a leader",
     "a group slept",

@@ -24,7 +24,7 @@ from queen_node.calls import Pending, PendingRead
 from queen_node.commands import Kind
 from queen_node.events import HandBack, Heard, Pop, Withdraw, Written
 from queen_node.host import LATE_CALLS_EVERY_S
-from queen_node.parked_pops import WaitingPop
+from queen_node.parked_pops import Reader, WaitingPop
 from queen_node.peer_calls import NotQuiet, PeerCall, QuietCall, QuietHeld
 from queen_node.sleepers import Sleepers
 from queen_node.sleeping_groups import SleepingGroups
@@ -278,7 +278,7 @@ class Process:
         give_up_at_s = self.now_s + timeout_us / SECOND
         self.host.sink(tenant).put((lane, Pending(command, slot, give_up_at_s=give_up_at_s, places=places)))
 
-    def pop(
+    def submit_pop(
         self, tenant: bytes, slot: CallSlot, *, queue: bytes, group: bytes, batch: int, partitions: int, lease_ms: int,
         wait_us: int | None, commit_on_delivery: bool = False,
     ) -> None:
@@ -288,11 +288,18 @@ class Process:
             self.ids.request_id(), lease_id=lease_id, queue=queue, partition=None, group=group, mode="all", from_us=0,
             batch=batch, partitions=partitions, lease_ms=lease_ms, commit_on_delivery=commit_on_delivery,
             max_bytes=8 << 20)
+        slot.render = render_pop
+        self.pop(tenant, command, slot, lease_id=lease_id, queue=queue, reader=(group, None), wait_us=wait_us)
+
+    def pop(
+        self, tenant: bytes, command: bytes, slot: CallSlot, *, lease_id: bytes, queue: bytes, reader: Reader,
+        wait_us: int | None,
+    ) -> None:
+        """A pop of which somebody else reads the answer."""
         answer_by_s = self.now_s + (2 if wait_us is None else wait_us / SECOND)
         pop = WaitingPop(
-            command, lease_id=lease_id, queue=queue, reader=(group, None), slot=slot, waits=wait_us is not None,
+            command, lease_id=lease_id, queue=queue, reader=reader, slot=slot, waits=wait_us is not None,
             answer_by_s=answer_by_s)
-        slot.render = render_pop
         slot.withdraw = lambda: self.run(self._withdraw, tenant, pop)
         slot.hand_back = lambda: self.run(self._hand_back, tenant, lease_id)
         self.host.sink(tenant).put(Pop(pop))

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from queen_node import commands, queries
-from queen_node.queries import Query
+from queen_node import commands
 from queen_node.tenants import DEFAULT_TENANT, TENANT_BYTES
 from raft.invariants import InvariantBroken
 from tests.checkers import verdict
@@ -23,23 +22,19 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.extras import draw_extras
 from tests.simulation.faults import Faults
 from tests.simulation.garbage import collected_afterwards
+from tests.simulation.last_look import LOOK_EVERY_US, drain, wait_for_timers, witness
 from tests.simulation.naps import naps
 from tests.simulation.operator import Operator
 from tests.simulation.parts import Parts
 from tests.simulation.report import report
 from tests.simulation.shape import Shape, draw_shape
 from tests.simulation.slots import NODE_TIMEOUT_US
-from tests.simulation.world import MS, SECOND, Broken, World
+from tests.simulation.world import SECOND, Broken, World
 
 HEALED_WITHIN_US: Final = 10 * SECOND  # G-D6
 AGREED_WITHIN_US: Final = 5 * SECOND
 FINAL_PHASE_US: Final = 60 * SECOND
 LATE_US: Final = 5 * SECOND  # G-M4
-LOOK_EVERY_US: Final = 300 * MS
-DRAIN_LEASE_S: Final = 5
-EMPTY_POPS: Final = 3
-LIST_LIMIT: Final = 1000
-WITNESS: Final = "witness"
 OPTIONS: Final = (
     ("lease_time", 30), ("retry_limit", 100_000), ("dead_letter_queue", True), ("dedup_window_seconds", 86_400),
 )
@@ -73,8 +68,7 @@ class Simulation:
         self.cluster = Cluster(self.world, self.shape, parts or Parts())
         self.grounds = [
             Ground(self.world, self.shape, tenant_id(number)) for number in range(len(self.shape.tenants_begin_us))]
-        self._extra_dice = self.world.dice("extras")
-        self.extras = draw_extras(self._extra_dice, self.grounds[: self.shape.called_tenants])
+        self.extras = draw_extras(self.grounds[: self.shape.called_tenants])
         self._openers = [
             Client(ground, 1000 + number, self.world.dice(f"first client {number}"))
             for number, ground in enumerate(self.grounds)]
@@ -114,7 +108,7 @@ class Simulation:
             ground = self.grounds[number % self.shape.called_tenants]
             scripts.append(Client(ground, number, Random(client_dice.random())).run())
         for extra in self.extras:
-            scripts += extra.clients(self._extra_dice)
+            scripts += extra.clients()
         for number, opener in enumerate(self._openers if self.shape.naps else ()):
             scripts.append(naps(opener, world.dice(f"naps {number % 2}")))  # some at one time, so many sleep together
         return [Runner(world, self.cluster, script) for script in scripts]
@@ -133,14 +127,15 @@ class Simulation:
         """Wait the timers out, drain, read every log, compare the nodes, judge what the clients of each tenant saw."""
         world = self.world
         self._await(
-            "G-M4, no timer stays", [self._wait_for_timers(opener) for opener in self._openers],
+            "G-M4, no timer stays", [wait_for_timers(opener, TIMER_QUEUE) for opener in self._openers],
             LATE_US + self.shape.longest_delay_us)
-        for extra in self.extras:
-            self._await(f"{type(extra).__name__} end", [extra.finish(self._extra_dice)], FINAL_PHASE_US)
+        self._await("the extras end", [extra.finish() for extra in self.extras], FINAL_PHASE_US)
         everything = [(opener, queue) for opener in self._openers for queue in (TIMER_QUEUE, WORK_QUEUE)]
-        self._await("drained", [self._drain(opener, queue) for opener, queue in everything], FINAL_PHASE_US)
+        self._await("drained", [drain(opener, queue) for opener, queue in everything], FINAL_PHASE_US)
         self._await(
-            "read to the end", [self._witness(opener.ground, queue) for opener, queue in everything], FINAL_PHASE_US)
+            "read to the end", [
+                witness(opener.ground, queue, opener.ground.history.log) for opener, queue in everything],
+            FINAL_PHASE_US)
         if not world.run_until(world.now_us + AGREED_WITHIN_US, self.cluster.agree):
             raise Broken("G-D7, all nodes agree in the end", "; ".join(map(str, self.cluster.nodes.values())))
         for history in self.histories:
@@ -178,41 +173,6 @@ class Simulation:
     def _probe(self, client: Client) -> Script:
         """A write through any node."""
         yield from self._configure(client, WORK_QUEUE)
-
-    def _wait_for_timers(self, client: Client) -> Script:
-        query = queries.query(Query.TIMER_LIST, TIMER_QUEUE.encode(), b"", LIST_LIMIT)
-        while True:
-            answer = yield from client.call(
-                lambda process, slot: process.read(client.ground.tenant, query, slot, timeout_us=NODE_TIMEOUT_US))
-            if answer.outcome is Outcome.OK and not answer.body["rows"]:
-                return
-            yield LOOK_EVERY_US
-
-    def _drain(self, client: Client, queue: str) -> Script:
-        """Until nothing came for longer than any lease that may be out."""
-        empty_since_us: int | None = None
-        quiet_us = (self.shape.lease_s_max + 2) * SECOND
-        while empty_since_us is None or self.world.now_us - empty_since_us < quiet_us:
-            pop = yield from client.pop(queue, lease_s=DRAIN_LEASE_S, batch=1000, partitions=64, wait_us=None)
-            if pop.messages:
-                yield from client.ack(pop)
-                empty_since_us = None
-            else:
-                if empty_since_us is None and pop.outcome is Outcome.OK:
-                    empty_since_us = self.world.now_us
-                yield LOOK_EVERY_US
-
-    def _witness(self, ground: Ground, queue: str) -> Script:
-        """Read every message of every partition from offset 0 on, as a group that nobody else uses."""
-        apart = Ground(self.world, self.shape, ground.tenant)
-        client = Client(apart, 2000, self.world.dice(f"witness {queue} {ground.tenant.hex()}"))
-        while True:
-            pop = yield from client.pop(
-                queue, lease_s=30, batch=1000, partitions=64, wait_us=None, group=WITNESS, commit_on_delivery=True)
-            if pop.outcome is Outcome.OK and not pop.messages:
-                return
-            ground.history.log += pop.messages
-            yield 0
 
 
 def tenant_id(number: int) -> bytes:

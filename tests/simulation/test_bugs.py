@@ -35,6 +35,8 @@ FOUND_BY = {
     "a version is not looked at": 6,
     "a repeated call counts again": 3,
     "half of a key/value call is carried out": 6,
+    "an ack in a transaction is not fenced": 47,
+    "a rolled back transaction counts all the same": 5,
     "a message reaches another life": 2,
     "memory outlives the state that it is of": 3,
 }

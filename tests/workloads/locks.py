@@ -12,10 +12,9 @@ from random import Random
 from typing import Any
 
 from tests.checkers.history import Guarded, Holders, Outcome, Permit
-from tests.faults.load import World, now_ns, told
-from tests.support.http_client import HttpClient
+from tests.workloads.road import Road, Told
 
-GUARDED = "faults-guarded"  # a partition for each permit
+GUARDED = "guarded"  # a partition for each permit
 LIMITS = {"lock": 1, "semaphore": 2}
 TTLS_S = (1, 1, 2)
 KEPT = 4  # tokens that a client goes on with, most of them dead
@@ -37,26 +36,23 @@ class Held:
 
 
 class LockClient:
-    """One client: a connection, dice of its own, one call at a time."""
+    """One client: dice of its own, one call at a time."""
 
-    def __init__(self, world: World, number: int, dice: Random) -> None:
-        self.world, self.number, self._dice = world, number, dice
-        self._http = HttpClient(world.ports[number % len(world.ports)])
+    def __init__(self, road: Road, number: int, dice: Random) -> None:
+        self._road, self._number, self._dice = road, number, dice
         self._kept: deque[Held] = deque(maxlen=KEPT)
 
-    async def run(self) -> None:
-        """Go on until the world stops."""
+    async def step(self) -> None:
+        """One call."""
         steps: Sequence[Callable[[], Awaitable[None]]] = (
             self.acquire, self.work, self.work, self.work, self.renew, self.release, self.look)
-        async with self._http:
-            while not self.world.stopping:
-                await (self._dice.choice(steps) if self._kept else self.acquire)()
+        await (self._dice.choice(steps) if self._kept else self.acquire)()
 
     async def acquire(self) -> None:
         """Try to get one, as an owner never seen before."""
         name = self._dice.choice(list(LIMITS))
         operation = {
-            "op": "acquire", "name": f"{self.world.prefix}{name}", "owner": self.world.next_version("owner"),
+            "op": "acquire", "name": f"{self._road.prefix}{name}", "owner": self._road.next_version("owner"),
             "ttlSeconds": self._dice.choice(TTLS_S), "limit": LIMITS[name]}
         await self._permit(operation, slot=-1)
 
@@ -78,25 +74,23 @@ class LockClient:
     async def work(self) -> None:
         """Push into the protected partition under a guard, most often that of the last permit."""
         held = self._kept[-1] if self._dice.random() < 0.7 else self._dice.choice(self._kept)
-        txn = self.world.next_version("work")
+        txn = self._road.next_version("work")
         item = {"queue": GUARDED, "partition": held.lock, "transactionId": txn, "payload": {"token": held.token}}
-        body = {"operations": [{"type": "push", "items": [item]}], "kv": [held.guard]}
-        start_ns, _answer, outcome, why = await told(self._http, self.world, "POST", "/api/v1/transaction", body)
-        self.world.note(Guarded(
-            client=self.number, start_ns=start_ns, end_ns=now_ns(), outcome=outcome, why=why, lock=held.lock,
-            token=held.token, txn=txn))
+        told = await self._road.call("POST", "/api/v1/transaction", {
+            "operations": [{"type": "push", "items": [item]}], "kv": [held.guard]})
+        self._road.note(Guarded(client=self._number, **told.times(), lock=held.lock, token=held.token, txn=txn))
 
     async def look(self) -> None:
         """Who holds it."""
-        name = f"{self.world.prefix}{self._dice.choice(list(LIMITS))}"
-        start_ns, result, outcome, why = await self._call({"op": "get", "name": name})
-        self.world.note(Holders(
-            client=self.number, start_ns=start_ns, end_ns=now_ns(), outcome=outcome, why=why, name_asked=name,
+        name = f"{self._road.prefix}{self._dice.choice(list(LIMITS))}"
+        told, result = await self._call({"op": "get", "name": name})
+        self._road.note(Holders(
+            client=self._number, **told.times(), name_asked=name,
             held=tuple(
                 (f"{name}#{each['slot']}", each["token"], each["owner"]) for each in result.get("holders", ()))))
 
     async def _permit(self, operation: dict[str, Any], *, slot: int, owner: str = "") -> None:
-        start_ns, result, outcome, why = await self._call(operation)
+        told, result = await self._call(operation)
         kind, name = operation["op"], operation["name"]
         done = result.get({"acquire": "acquired", "renew": "renewed", "release": "released"}[kind], False)
         slot = result.get("slot", slot)
@@ -104,13 +98,10 @@ class LockClient:
         owner = owner or operation["owner"]
         if done and kind != "release":
             self._kept.append(Held(name, slot, granted, owner, result["guard"]))
-        self.world.note(Permit(
-            client=self.number, start_ns=start_ns, end_ns=now_ns(), outcome=outcome, why=why, kind=kind,
-            lock=f"{name}#{slot}", owner=owner, ttl_ms=1000 * operation.get("ttlSeconds", 0),
-            token=operation.get("token", 0), granted=granted))
+        self._road.note(Permit(
+            client=self._number, **told.times(), kind=kind, lock=f"{name}#{slot}", owner=owner,
+            ttl_ms=1000 * operation.get("ttlSeconds", 0), token=operation.get("token", 0), granted=granted))
 
-    async def _call(self, operation: Mapping[str, Any]) -> tuple[int, dict[str, Any], Outcome, str]:
-        start_ns, answer, outcome, why = await told(
-            self._http, self.world, "POST", "/api/v1/locks", {"operations": [operation]})
-        results = answer.json()["results"] if outcome is Outcome.OK and answer else [{}]
-        return start_ns, results[0], outcome, why
+    async def _call(self, operation: Mapping[str, Any]) -> tuple[Told, dict[str, Any]]:
+        told = await self._road.call("POST", "/api/v1/locks", {"operations": [operation]})
+        return told, told.body["results"][0] if told.outcome is Outcome.OK else {}

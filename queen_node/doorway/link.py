@@ -21,6 +21,7 @@ from queen_node.doorway.frames import HEAD, Kind
 from queen_node.doorway.report import Sums, pack_response, unpack_question
 from queen_node.events import LET_POPS_GO, Event, HandBack, Pop, Withdraw
 from queen_node.groups import Sinks
+from queen_node.http.failures import answer_for
 from queen_node.http.messages import Request
 from queen_node.http.routes import Handler
 from queen_node.parked_pops import WaitingPop
@@ -172,7 +173,11 @@ class DoorLink:
         handler = self._operations.get(name)
         must(handler is not None, "a question that no node answers", name=name)
         if handler is not None:
-            self.answer(call, pack_response(await handler(request)))
+            try:
+                response = await handler(request)
+            except Exception as error:  # of one client's question: it ends neither this link nor the node
+                response = answer_for(error, request)
+            self.answer(call, pack_response(response))
 
     # --- backpressure: what an inbox has no room for waits here, in order, and is refused at its deadline
 

@@ -22,26 +22,11 @@ from typing import Any
 import structlog
 import trio
 
-from queen_node.errors import BAD_REQUEST, INTERNAL, KV_ERROR, TIMERS_ERROR, Refused
-from queen_node.http.messages import (
-    CONTINUE,
-    BadPath,
-    BadQuery,
-    Request,
-    Response,
-    encode,
-    refusal_response,
-    refused_response,
-)
+from queen_node.http.failures import answer_for, raise_if_broken
+from queen_node.http.messages import CONTINUE, Request, Response, encode, refused_response
 from queen_node.http.reader import READ_MAX_BYTES, RequestReader
 from queen_node.http.routes import BeforeBody, Router
-from raft.invariants import InvariantBroken
 
-# The refusals of these have the shape of their family, ours too: beginnings of their patterns.
-FAMILIES = (
-    ("/api/v1/timers", TIMERS_ERROR), ("/api/v1/kv", KV_ERROR), ("/api/v1/locks", KV_ERROR),
-    ("/api/v1/resources/kv", KV_ERROR),
-)
 READ_AHEAD_MAX_BYTES = 64 * 1024  # pipelined bytes taken in while a handler waits for its client to go
 UNSENT_MAX_BYTES = 64 * 1024  # answers of pipelined requests put together before they are written
 TURN_MAX_REQUESTS = 32  # pipelined requests answered before other connections get their turn
@@ -116,7 +101,7 @@ class Connection:
             await self._tell_undelivered()
             raise
         except Exception as error:
-            _raise_if_broken(error)
+            raise_if_broken(error)
             log.error("connection failed", exc_info=error)
             await self._tell_undelivered()
         finally:
@@ -190,7 +175,7 @@ class Connection:
                         return early
             return await route.handler(request)
         except Exception as error:
-            return _answer_for(error, request)
+            return answer_for(error, request)
 
     async def _begin_body(self, request: Request) -> bool:
         """The head is complete and the body is not. False: it was refused and stays unread."""
@@ -199,7 +184,7 @@ class Connection:
         try:
             early = None if route.before_body is None else await _asked(route.before_body, request)
         except Exception as error:
-            early = _answer_for(error, request)
+            early = answer_for(error, request)
         if early is not None:
             route.answers[early.status] = route.answers.get(early.status, 0) + 1
             await self._refuse(early, head_only=request.method == "HEAD")
@@ -315,7 +300,7 @@ class Connection:
                     try:
                         await response.on_undelivered()
                     except Exception as error:
-                        _raise_if_broken(error)
+                        raise_if_broken(error)
                         log.error("hook of an undelivered answer failed", exc_info=error)
         self._undelivered.clear()
 
@@ -374,26 +359,6 @@ def _shut_down(connected: socket.socket, how: int) -> None:
 async def _asked(hook: BeforeBody, request: Request) -> Response | None:
     verdict = hook(request)
     return verdict if verdict is None or isinstance(verdict, Response) else await verdict
-
-
-def _raise_if_broken(error: Exception) -> None:
-    """A broken invariant stops the node, also out of a handler's nursery; nothing may answer in its place."""
-    if isinstance(error, InvariantBroken) or (isinstance(error, ExceptionGroup) and error.subgroup(InvariantBroken)):
-        raise error
-
-
-def _answer_for(error: Exception, request: Request) -> Response:
-    """The answer in place of one that a handler did not give."""
-    _raise_if_broken(error)
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]  # a handler's nursery wraps what its body or its child raised
-    if isinstance(error, Refused):
-        return refused_response(error)
-    if isinstance(error, BadPath | BadQuery):
-        return refusal_response(BAD_REQUEST, str(error))
-    pattern = request.route.pattern if request.route else ""
-    log.error("handler failed", method=request.method, route=pattern, exc_info=error)
-    return refusal_response(next((refusal for routes, refusal in FAMILIES if pattern.startswith(routes)), INTERNAL))
 
 
 @types.coroutine

@@ -15,6 +15,7 @@ from queen_node.commands import LockOp
 from queen_node.state import kv, kv_rows
 from queen_node.state.kv import SECOND_US, Change
 from queen_node.state.kv_rows import KvRow, Readable, kv_key
+from queen_node.state.nesting import nests_deeper
 from queen_node.state.step import Step
 from queen_node.times import micros_text
 
@@ -210,7 +211,8 @@ def _slot(text: bytes) -> int | None:
 def _holder(slot: int, row: KvRow) -> Holder:
     """A row that somebody wrote by hand has no owner, and was taken when it was written (LK-28)."""
     try:
-        value = _decode_value(row.value)
+        # No lock's own value nests; what does, and how deep a decoder follows it, must not depend on the stack here.
+        value = _Value() if nests_deeper(row.value) else _decode_value(row.value)
     except msgspec.DecodeError:
         value = _Value()
     owner = value.owner if isinstance(value.owner, str) else None

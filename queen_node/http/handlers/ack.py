@@ -65,7 +65,7 @@ class AckHandlers:
         """One item; the answer is an array too. Raises Refused."""
         try:
             body = self._single(request.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(BAD_BODY, str(error)) from None
         return await self._ack(request.tenant, body.consumerGroup, [body])
 
@@ -73,7 +73,7 @@ class AckHandlers:
         """Several items of one group. Raises Refused."""
         try:
             body = self._batch(request.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(BAD_BODY, str(error)) from None
         return await self._ack(request.tenant, body.consumerGroup, body.acknowledgments)
 
@@ -146,7 +146,7 @@ def _seconds_of(body: bytes) -> int:
     """`{"seconds": n}` of an extension; whatever else stands there means the default (PA-37)."""
     try:
         document = msgspec.json.decode(body) if body else None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         document = None
     seconds = document.get("seconds") if isinstance(document, dict) else None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):

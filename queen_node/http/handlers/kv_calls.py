@@ -21,6 +21,7 @@ from queen_node.errors import Refusal, Refused
 from queen_node.http.handlers import op_lists
 from queen_node.http.handlers.op_lists import listed, paced
 from queen_node.state import kv_numbers
+from queen_node.state.nesting import DEPTH_MAX, nests_deeper
 
 KEY_MAX_BYTES = 512
 TTL_MAX_S = 3_155_760_000  # a hundred years: no date overflows
@@ -181,6 +182,8 @@ class KvCall:
         return checked_key(text, field, self._index)
 
     def _value(self, raw: Raw) -> bytes:
+        if nests_deeper(bytes(raw)):
+            self._refuse(errors.KV_BAD_BODY, "nested too deeply", field="value", limit=DEPTH_MAX)
         value = compact(raw)
         if not value:
             self._refuse(errors.KV_BAD_BODY, "must be there", field="value")

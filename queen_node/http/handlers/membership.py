@@ -166,7 +166,7 @@ def _refusal(status: int, code: str, text: str) -> Response:
 def _body(request: Request, kind: type[Body]) -> Body:
     try:
         return msgspec.json.decode(request.body, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise OperatorRefused("bad_request", str(error)) from error
 
 

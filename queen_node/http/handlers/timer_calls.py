@@ -271,7 +271,7 @@ _NULL = msgspec.Raw(b"null")
 def _fields_of(raw: msgspec.Raw) -> _Fields | None:
     try:
         return _decode_fields(raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

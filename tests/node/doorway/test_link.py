@@ -36,6 +36,10 @@ async def health(request: Request) -> Response:
     return Response(503, b"settling", headers=((b"Retry-After", b"1"),))
 
 
+async def status(request: Request) -> Response:
+    raise RecursionError("a question nested too deeply")
+
+
 class Ends:
     """A door's end, the node's, and the inbox behind it."""
 
@@ -47,7 +51,8 @@ class Ends:
             self.door_channel, Metrics(0.0), admit_max_bytes=1000, admit_hold_s=1.0, jitter=lambda: 0.5)
         self.inbox: Inbox[Event] = Inbox(INBOX_BOUND)
         self.link = DoorLink(
-            self.node_channel, OneInbox(self.inbox), {"health": health}, Sums(self.metrics), margin_s=0.05)
+            self.node_channel, OneInbox(self.inbox), {"health": health, "status": status}, Sums(self.metrics),
+            margin_s=0.05)
 
     async def event(self) -> Event:
         (event,) = await self.inbox.take_all()
@@ -211,6 +216,13 @@ async def test_a_question_after_the_node() -> None:
     async with joined() as ends:
         response = await unasked(ends)
         assert (response.status, response.body, response.headers) == (503, b"settling", ((b"Retry-After", b"1"),))
+
+
+async def test_a_question_that_fails_is_an_answer_and_the_node_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
+    async with joined() as ends:
+        raw = await ends.broker.ask(pack_question("status", Request("GET", b"/status")), b"")
+        assert unpack_response(raw).status == 500 and "handler failed" in "".join(capfd.readouterr())
+        assert (await unasked(ends)).body == b"settling"
 
 
 async def test_gates_decide_at_the_door() -> None:

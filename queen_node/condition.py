@@ -37,12 +37,12 @@ def condition(
         leader_known=leads_cell or follows_cell or elects, leads_others=leading > leads_cell, term=core.term,
         applied=core.applied_index, commit=core.commit_index,
         lag_ms=0 if leads_cell else _lag_ms(host.cell, caught_up_entries), quorum_ack_ms=quorum_silent_ms,
-        storage_ready=not is_damaged and not unreplayed,
+        storage_ready=not is_damaged and not unreplayed and not host.groups.unreplayed_closed,
         cluster_version=cluster_version, kinds=len(commands.Kind),
         groups=Groups(
             hosted=len(host.groups), leading=leading, quiet=host.quiet_count, behind=sum(
                 _is_behind(actor) or _lags(actor, caught_up_entries, limits.lag_ms) for actor in actors
-            ) + sum(actor.sleeper.sleeps for actor in unreplayed),
+            ) + sum(actor.sleeper.sleeps for actor in unreplayed) + host.groups.unreplayed_closed,
             failed=tuple(failed)),
         failure=next(map(_failure_shown, failed.values()), None),
         skipped=tuple(skipped))

@@ -65,7 +65,7 @@ class Figures:
         """What brings the gauges up to date before a scrape, reading what is committed."""
 
         def read() -> None:
-            metrics, actors = self.metrics, list(host.groups.values())
+            metrics, actors = self.metrics, list(host.groups.opened.values())
             counters = [actor.group.machine.store.counters() for actor in actors]
             metrics.timers_pending = sum(row.timers_pending for row in counters)
             metrics.leases_live = sum(row.leases_live for row in counters)

@@ -7,11 +7,12 @@ nothing awaits: `host` carries it out, and a simulation drives the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 from queen_node.antechamber import Antechamber
+from queen_node.closed_groups import GroupsByLife
 from queen_node.events import DUE, LET_POPS_GO, Campaign, Event, HandOver, Heard
 from queen_node.group_on_node import GroupOnNode
 from queen_node.inbox import Inbox
@@ -93,10 +94,10 @@ class Groups(Generic[A]):
         self, node_id: int, open_actor: Callable[[int, TenantRow | None, MembersRow], A], antechamber: Antechamber,
         now_s: Callable[[], float],
     ) -> None:
-        """Opens every group that this node's own copy of group 0 names. open_actor: by the life, the row of its
-        tenant, None for group 0, and the cell's members as group 0 says; now_s: the monotonic clock.
+        """Opens group 0. open_actor: by the life, the row of its tenant, None for group 0, and the cell's members as
+        group 0 says; now_s: the monotonic clock.
         """
-        self.groups: dict[int, A] = {}
+        self.groups: GroupsByLife[A] = GroupsByLife(self.open_closed)
         self.antechamber = antechamber
         self._node_id, self._open_actor, self._now_s = node_id, open_actor, now_s
         self._inboxes: dict[bytes, Inbox[Event]] = {}
@@ -104,20 +105,23 @@ class Groups(Generic[A]):
         self._strangers_count = 0
         self._refuses = False
         self.cell = self._open(CELL_LIFE, None, MembersRow([]))
-        cell = self.cell.group.machine.store.committed()
-        members = members_of(cell)
-        for tenant in tenants(cell):
-            self._add(tenant, members)
 
     def begun(self, actor: A) -> None:
         """A group was opened while the others ran: for whoever carries this out."""
+
+    def open_closed(self, tenant: Tenant) -> A:
+        """A group that was closed since the start is opened while the others run: for whoever carries this out too."""
+        actor = self._add(tenant, self._members())
+        if self._refuses:
+            actor.refuse_everything()
+        return actor
 
     def something_waits(self) -> None:
         """`give_up_late` has something to do before long: for whoever carries this out."""
 
     def awake(self) -> Collection[A]:
         """The groups that do not sleep: for whoever lets them."""
-        return self.groups.values()
+        return self.groups.opened.values()
 
     def asleep(self) -> Iterable[A]:
         """The others."""
@@ -127,12 +131,19 @@ class Groups(Generic[A]):
 
     def sink(self, tenant: bytes) -> Sink:
         """See `Sinks`."""
-        inbox = self._inboxes.get(tenant)
+        inbox = self._inbox(tenant)
         return inbox if inbox is not None else _Door(self.antechamber, self.wait_for_group, tenant)
+
+    def _inbox(self, tenant: bytes) -> Inbox[Event] | None:
+        inbox = self._inboxes.get(tenant)
+        if inbox is not None:
+            return inbox
+        actor = self.groups.of_tenant(tenant)
+        return None if actor is None else actor.inbox
 
     def wait_for_group(self, tenant: bytes, event: Event) -> None:
         """A call of a tenant that has no group here, or had none a moment ago."""
-        inbox = self._inboxes.get(tenant)
+        inbox = self._inbox(tenant)
         if inbox is not None:
             inbox.put(event)
             return
@@ -150,7 +161,7 @@ class Groups(Generic[A]):
     def refuse_everything(self) -> None:
         """Nothing that waits will ever be written."""
         self._refuses = True
-        for actor in self.groups.values():
+        for actor in self.groups.opened.values():
             actor.refuse_everything()
         self.antechamber.stop()
 
@@ -170,7 +181,7 @@ class Groups(Generic[A]):
 
     def _appeared(self, appeared: Sequence[Tenant]) -> None:
         """Group 0 gave tenants a group."""
-        members = members_of(self.cell.group.machine.store.committed())
+        members = self._members()
         for tenant in appeared:
             if tenant.life in self.groups:
                 continue
@@ -189,13 +200,20 @@ class Groups(Generic[A]):
         voters = core.configuration.voters
         return core.term == 0 and voters[life % len(voters)] == self._node_id
 
+    def _members(self) -> MembersRow:
+        return members_of(self.cell.group.machine.store.committed())
+
+    def _tenants(self) -> Iterator[Tenant]:
+        """As this node's own copy of group 0 has them."""
+        return tenants(self.cell.group.machine.store.committed())
+
     def _add(self, tenant: Tenant, members: MembersRow) -> A:
         actor = self._open(tenant.life, tenant.row, members)
         self._inboxes[tenant.tenant] = actor.inbox
         return actor
 
     def _open(self, life: int, row: TenantRow | None, members: MembersRow) -> A:
-        actor = self.groups[life] = self._open_actor(life, row, members)
+        actor = self.groups.opened[life] = self._open_actor(life, row, members)
         actor.on_tenants = self._appeared
         return actor
 
@@ -215,8 +233,8 @@ class Groups(Generic[A]):
             self.something_waits()
 
     def tell_all(self, event: Event) -> None:
-        """Raft's tick, a node's clock, the end."""
-        for actor in self.groups.values():
+        """The end."""
+        for actor in self.groups.opened.values():
             actor.inbox.put(event)
 
     def due(self, life: int) -> None:

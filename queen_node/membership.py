@@ -82,20 +82,21 @@ class MembershipDesk:
     layout, keep_layout: of the data directory. listed: the nodes of the settings' list (`acquaintances`). heartbeat_s,
     election_s, lag_max, version_every_s (0: never), reads (the latest format that this node reads): of the settings.
     on_version: told the cluster's version when the row was looked at. on_removed: this node is a member no longer.
-    others: None for a node that was started as a single one.
+    others: None for a node that was started as a single one. are_open: whether all groups are that: a change looks at
+    all of them, and must not have them opened in one step.
     """
 
     def __init__(
         self, *, layout: Layout, keep_layout: Callable[[Layout], object], listed: tuple[Member, ...],
         groups: Callable[[], Mapping[int, GroupOnNode]], others: Others | None, heartbeat_s: float,
         election_s: float, lag_max: int, version_every_s: float, reads: int, on_version: Callable[[int], None],
-        on_removed: Callable[[], None],
+        on_removed: Callable[[], None], are_open: Callable[[], bool],
     ) -> None:
         self.node_id, self._listed = layout.node_id, listed
         self._acquaintances = None if others is None else Acquaintances(
             others, layout=layout, keep_layout=keep_layout, listed=listed,
             on_founded=lambda members: groups()[CELL].inbox.put(Found(members)))
-        self.groups, self._others = groups, others
+        self.groups, self._others, self.are_open = groups, others, are_open
         self._reads, self._on_version, self._on_removed = reads, on_version, on_removed
         self.live_within_s = max(2 * election_s, 1.0)
         self.heartbeat_s, self.lag_max = heartbeat_s, lag_max
@@ -161,7 +162,7 @@ class MembershipDesk:
         self._see(now_s)
         if self._acquaintances is not None:
             self._acquaintances.step(self.row, now_s)
-        if self.job is not None:
+        if self.job is not None and self.are_open():
             self._carry_on(self.job)
         if cell.raft.may_propose:
             self._lead(now_s)
@@ -203,7 +204,9 @@ class MembershipDesk:
         """What only group 0's leader says."""
         job, groups = self.job, self.groups()
         told = job is not None and job.number == self._done_told and now_s < self._done_again_s
-        if job is not None and not told and job.is_through({life: actor.group for life, actor in groups.items()}):
+        if job is not None and not told and self.are_open() and job.is_through(
+            {life: actor.group for life, actor in groups.items()}
+        ):
             self._done_told, self._done_again_s = job.number, now_s + KNOW_WITHIN_S  # it is lost with a leadership
             self._propose(commands.members_changed(os.urandom(16), job.number))
         if self._version_every_s and now_s >= self._version_again_s:

@@ -38,7 +38,7 @@ class MembershipView:
                 "from": {"voters": job.before_voters, "learners": job.before_learners},
                 "to": {"voters": job.voters, "learners": job.learners},
                 "groups": len(groups),
-                "groupsLeft": 0 if target is None else groups_left(
+                "groupsLeft": 0 if target is None else len(groups) if not desk.are_open() else groups_left(
                     (actor.group for actor in groups.values()), target),
             }
         return {

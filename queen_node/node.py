@@ -46,6 +46,7 @@ from queen_node.observability import LoopWatch
 from queen_node.opening import (
     CELL_LIFE,
     close_data,
+    glance_at,
     open_data,
     open_group,
     open_machine,
@@ -147,7 +148,7 @@ class Node:
             tick_us=(settings.timer_tick_ms or IDLE_TICK_MS) * 1000, now_us=self._source.boottime_us())
         self._debt = Debt()
         self._group_settings = group_settings(settings)
-        self._appliers: dict[int, Applier] = {}
+        self._skipping: list[Applier] = []
         self._peering = self._join_peers() if settings.raft_peers or len(opened.layout.founders) > 1 else None
         self._snapshots = SnapshotActor(
             opened.engine, opened.incarnations, groups=self._groups, peers=self._peering, reached=self._reached,
@@ -156,7 +157,7 @@ class Node:
             at_most_tenants=settings.max_tenants, bound=settings.command_queue_depth,
             mint=lambda: random.randbytes(16)),
             partial(self._make_sleepers, self._peering) if self._peering is not None else None,
-            settings.heartbeat_ms / 1000)
+            settings.heartbeat_ms / 1000, partial(glance_at, opened))
         too_new = unreadable(_version_in(self.host), config.reads_format(settings))
         if too_new is not None:
             raise CannotStart(f"{opened.places.store}: {too_new}")
@@ -180,7 +181,8 @@ class Node:
             listed=parse_peers(settings.raft_peers) if settings.raft_peers else (), groups=self._groups,
             others=self._peering, heartbeat_s=settings.heartbeat_ms / 1000, election_s=settings.election_ms / 1000,
             lag_max=settings.promote_max_lag, version_every_s=settings.cluster_version_ms / 1000,
-            reads=config.reads_format(settings), on_version=self.host.hear_version, on_removed=self._removed)
+            reads=config.reads_format(settings), on_version=self.host.hear_version, on_removed=self._removed,
+            are_open=lambda: not self.host.groups.closed_count)
         self._quorum = QuorumWatch(usual_ms=2 * settings.heartbeat_ms + round(NODE_FRAME_EVERY_S * 1000))
         self._failure: str | None = None  # why this node has stopped its work (CL-126)
 
@@ -189,9 +191,12 @@ class Node:
         opened, settings, peering = self._opened, self.settings, self._peering
         machine = open_machine(opened, life)
         raft_group = open_group(opened, settings, self._source, life, machine, founding, members)
-        applier = self._appliers[life] = Applier(
+        skips = _skips(settings, life)
+        applier = Applier(
             machine, life=life, reached=self._reached, count_slow=self._figures.count_slow,
-            slow_command_ms=settings.slow_command_ms, skips=_skips(settings, life))
+            slow_command_ms=settings.slow_command_ms, skips=skips)
+        if skips:
+            self._skipping.append(applier)
         actor = GroupActor(
             Group(raft_group, machine, self._group_settings), applier, self._log_writer,
             arm=partial(self._wheel.arm, life), count=self._figures.count, debt=self._debt,
@@ -331,6 +336,7 @@ class Node:
                 await serving.start(serve)
                 log.info("serving", port=port, groups=len(self.host.groups))
                 task_status.started(port)
+                self.host.serves.set()
 
                 async def drain_on_signal() -> None:
                     async for number in signals:
@@ -412,7 +418,9 @@ class Node:
         release_log(self._log_writer.wal, self._opened.incarnations, life, through_index)
 
     def _applied(self) -> dict[int, int]:
-        return {life: actor.group.machine.applied_index for life, actor in self.host.groups.items()}
+        groups = self.host.groups
+        opened = {life: actor.group.machine.applied_index for life, actor in groups.opened.items()}
+        return opened | groups.closed_applied()
 
     def _report(self) -> Report:
         """What the other nodes should know of this one, now."""
@@ -437,7 +445,7 @@ class Node:
             quorum_silent_ms=self._quorum.silent_ms(trio.current_time()),
             limits=ready_limits(self.settings), caught_up_entries=self.settings.ready_lag_entries,
             cluster_version=self._membership.row.cluster_version,
-            skipped=[skip for applier in self._appliers.values() for skip in applier.skipped])
+            skipped=[skip for applier in self._skipping for skip in applier.skipped])
 
 
 def _version_in(host: Host) -> int:

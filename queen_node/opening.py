@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 
 from queen_node import commands, config
+from queen_node.closed_groups import Glance
 from queen_node.layout import CannotStart, Layout, Places, open_layout
 from queen_node.peers import cluster_id, parse_peers
 from queen_node.state.incarnations import Incarnations, UnknownRow
@@ -16,7 +17,7 @@ from queen_node.state.machine import Machine
 from queen_node.state.members import was_known
 from queen_node.state.rocks import RocksEngine, StoreDamaged
 from queen_node.state.rows import MembersRow, TenantRow
-from queen_node.state.store import Store
+from queen_node.state.store import Store, read_meta
 from raft.clock import GroupClock, TimeSource, estimate_after_restart, read_clocks
 from raft.configurations import decode_configuration
 from raft.core import Core
@@ -97,19 +98,34 @@ def open_machine(opened: Opened, life: int) -> Machine:
             opened.engine, life=life, incarnation=opened.incarnations.current(life), refused_key=opened.refused_key))
     except StoreDamaged as error:
         raise CannotStart(str(error)) from error
-    _check_agreement(opened, life, machine)
+    _check_agreement(opened, life, machine.applied_index)
     return machine
 
 
-def _check_agreement(opened: Opened, life: int, machine: Machine) -> None:
+def glance_at(opened: Opened, life: int) -> Glance | None:
+    """What there is of a group that sleeps, without opening it; None where that is not enough: a snapshot was flipped
+    to. Raises CannotStart as opening it would: damage shows at the start (CL-124).
+    """
+    if opened.incarnations.flipped(life) is not None:
+        return None
+    try:
+        meta = read_meta(opened.engine, life, opened.incarnations.current(life))
+    except StoreDamaged as error:
+        raise CannotStart(str(error)) from error
+    _check_agreement(opened, life, meta.applied_index)
+    group = opened.recovered.groups.get(life)
+    return Glance(meta.applied_index, group.last_index if group is not None else 0)
+
+
+def _check_agreement(opened: Opened, life: int, applied_index: int) -> None:
     """Log and store must be of one history: the store is never ahead of the log, nor behind its beginning (M-3).
 
     Unless it was flipped to a snapshot just there, and the log was not told yet (M-61).
     """
     flipped = untold_flip(opened, life)
-    if flipped is not None and flipped[0] == machine.applied_index:
+    if flipped is not None and flipped[0] == applied_index:
         return
-    places, applied_index = opened.places, machine.applied_index
+    places = opened.places
     group = opened.recovered.groups.get(life)
     first_index, last_index = (group.first_index, group.last_index) if group is not None else (1, 0)
     if applied_index > last_index:

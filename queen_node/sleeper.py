@@ -48,11 +48,9 @@ class Sleeper:
         self._woke = False
 
     def begin(self, bed: Bed) -> None:
-        """At the node's start, where others may lead the group already: asleep without a leader."""
+        """Opened as it slept since the node's start, where others may lead the group already: without a leader."""
         self.bed = bed
-        raft = self.group.raft
-        self.sleeps = raft.core.rests = True
-        bed.fell_asleep(raft.life, raft.core.term, 0, frozenset())
+        self.sleeps = self.group.raft.core.rests = True
 
     def stir(self, events: Sequence[Event]) -> None:
         """These come next: wake if one of them matters."""

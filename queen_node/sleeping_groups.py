@@ -10,12 +10,14 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol, Self, TypeVar
 
 from queen_node.antechamber import Antechamber
+from queen_node.closed_groups import Glance
 from queen_node.events import DUE, Event, HeardClock, Tick
 from queen_node.groups import Actor, Groups
 from queen_node.peer_calls import QuietCall
 from queen_node.sleeper import Sleeper
 from queen_node.sleepers import Sleepers, Woken
 from queen_node.state.rows import MembersRow, TenantRow
+from queen_node.state.tenants import Tenant
 from queen_node.tick_pace import TickPace
 from queen_node.versions import QUIET
 from raft.peer_frames import NodeFrame
@@ -40,27 +42,47 @@ class SleepingGroups(Groups[S]):
     def __init__(
         self, node_id: int, open_actor: Callable[[int, TenantRow | None, MembersRow], S], antechamber: Antechamber,
         now_s: Callable[[], float], make_sleepers: Callable[[Self], Sleepers] | None, period_s: float,
+        glance: Callable[[int], Glance | None] | None = None,
     ) -> None:
         """make_sleepers: without it no group sleeps. With it all but group 0, which never does, begin asleep. period_s:
-        between two ticks.
+        between two ticks. glance: what is known of one that need not be opened yet; None for one that must be.
         """
         super().__init__(node_id, open_actor, antechamber, now_s)
         self._pace = TickPace[S](period_s)
-        self._pace.awake.update(self.groups)
+        self._pace.awake.update(self.groups.opened)
         self._clocks: dict[int, tuple[HeardClock, int]] = {}  # of each node, and in which period it came
         self._period = 0
         self._says_quiet = True
         self.sleepers = make_sleepers(self) if make_sleepers is not None else None
-        for actor in self.groups.values() if self.sleepers is not None else ():
-            if actor is self.cell:
-                continue
-            if self._says_quiet:
-                actor.sleeper.begin(self)
-            else:
-                actor.sleeper.bed = self
+        members = self._members()
+        for tenant in self._tenants():
+            self._begin(tenant, members, glance)
+
+    def _begin(
+        self, tenant: Tenant, members: MembersRow, look: Callable[[int], Glance | None] | None,
+    ) -> None:
+        """At the start."""
+        if self.sleepers is None or not self._says_quiet:
+            self._is_awake(self._add(tenant, members))
+            return
+        glance = look(tenant.life) if look is not None else None
+        if glance is not None:
+            self.groups.close(tenant, glance)
+        else:
+            self._add(tenant, members).sleeper.begin(self)
+        self.sleepers.fell_asleep(tenant.life, 0, 0, frozenset())
+
+    def open_closed(self, tenant: Tenant) -> S:
+        """See `Groups`."""
+        actor = super().open_closed(tenant)
+        actor.sleeper.begin(self)
+        return actor
 
     def begun(self, actor: S) -> None:
         """See `Groups`."""
+        self._is_awake(actor)
+
+    def _is_awake(self, actor: S) -> None:
         self._pace.awake[actor.group.raft.life] = actor
         if self.sleepers is not None:
             actor.sleeper.bed = self
@@ -73,7 +95,7 @@ class SleepingGroups(Groups[S]):
 
     def asleep(self) -> Iterable[S]:
         """See `Groups`."""
-        return (actor for life, actor in self.groups.items() if life not in self._pace.awake)
+        return (actor for life, actor in self.groups.opened.items() if life not in self._pace.awake)
 
     @property
     def quiet_count(self) -> int:
@@ -106,8 +128,9 @@ class SleepingGroups(Groups[S]):
         return self.sleepers.wake(life) if self.sleepers is not None else Woken(0, None)
 
     def deadline_us(self, life: int) -> int | None:
-        """See `Lives`."""
-        return self.groups[life].group.deadline_us
+        """See `Lives`; unknown of one that is not open yet."""
+        actor = self.groups.opened.get(life)
+        return None if actor is None else actor.group.deadline_us
 
     def voters(self, life: int) -> Collection[int]:
         """See `Lives`."""

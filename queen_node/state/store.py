@@ -86,6 +86,15 @@ class Meta(msgspec.Struct, array_like=True):
     configuration: bytes = b""  # the last one named by an entry; empty: the founding one still rules
 
 
+_decode_meta = msgspec.msgpack.Decoder(Meta).decode
+
+
+def read_meta(engine: Rows, life: int, incarnation: int) -> Meta:
+    """How far that state is."""
+    stored = engine.get(group_prefix(life, incarnation) + META)
+    return _decode_meta(stored) if stored is not None else Meta()
+
+
 class Store:
     """One group's part of the engine, with the batch of the entry being applied.
 
@@ -115,8 +124,7 @@ class Store:
         self.known_ids = KnownIds()
         self.claim_ids = ClaimIds()
         self.positions: dict[bytes, bytes] = {}  # calendar kind -> nothing stands below this key: hints of calendar.py
-        stored = engine.get(self._prefix + META)
-        self.meta = msgspec.msgpack.decode(stored, type=Meta) if stored is not None else Meta()
+        self.meta = read_meta(engine, self.life, incarnation)
 
     # --- reading
 

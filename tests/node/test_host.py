@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
+import pytest
 import trio
 import trio.testing
 
@@ -13,31 +15,34 @@ from queen_node import commands
 from queen_node.answers.push import push_results
 from queen_node.antechamber import Antechamber
 from queen_node.applier import Applier
-from queen_node.broker import Lane
+from queen_node.broker import Lane, Unavailable
+from queen_node.closed_groups import Glance
 from queen_node.commands import PayloadFlag
+from queen_node.condition import condition
 from queen_node.crash_points import passes
 from queen_node.debt import Debt
 from queen_node.disk_gate import OPEN
-from queen_node.events import Heard
+from queen_node.events import Heard, Wake
 from queen_node.group import Group
 from queen_node.group_actor import GroupActor
 from queen_node.groups import STRANGERS_KEPT_S
 from queen_node.host import Host
+from queen_node.http.handlers.operations import ReadyLimits
 from queen_node.ids import IdMint
 from queen_node.metrics import Metrics
 from queen_node.opening import CELL_LIFE
-from queen_node.peer_calls import PeerCall
+from queen_node.peer_calls import PeerCall, QuietCall
 from queen_node.pipeline import Pipeline
 from queen_node.sleepers import Sleepers
 from queen_node.state.machine import Machine
 from queen_node.state.rows import MembersRow, TenantRow
-from queen_node.state.store import Store
+from queen_node.state.store import Store, read_meta
 from queen_node.versions import QUIET
 from raft.clock import GroupClock, SystemTime
 from raft.core import Core, Role
 from raft.group import RaftGroup
 from raft.log import Log
-from raft.messages import HardState, Message, PreVote, Vote, VoteGranted
+from raft.messages import HardState, Message, PreVote, PreVoteGranted, Vote, VoteGranted
 from raft.peer_frames import NodeFrame
 from raft.quorum import Configuration
 from raft.settings import Settings
@@ -64,13 +69,30 @@ class Wire:
 class Node:
     """A host over the memory twin of the store. voters: of every group; founders are not asked for."""
 
-    def __init__(self, node_id: int = 1, voters: tuple[int, ...] = (1,), engine: MemoryEngine | None = None) -> None:
+    def __init__(
+        self, node_id: int = 1, voters: tuple[int, ...] = (1,), engine: MemoryEngine | None = None,
+        closed_log: Mapping[int, int] | None = None,
+    ) -> None:
+        """closed_log: by the life, where the log of a group ends that is not opened at the start; None: all are."""
         self.node_id, self.voters, self.engine = node_id, voters, engine or MemoryEngine()
         self.wires: dict[int, Wire] = {}
-        self.host = Host(node_id, self._open, Antechamber(at_most_tenants=2, bound=8, mint=IDS.request_id))
+        self.armed: dict[int, int | None] = {}
+        self.told: list[tuple[int, QuietCall]] = []
+        antechamber = Antechamber(at_most_tenants=2, bound=8, mint=IDS.request_id)
+        if closed_log is None:
+            self.host = Host(node_id, self._open, antechamber)
+        else:
+            self.host = Host(
+                node_id, self._open, antechamber, self._make_sleepers,
+                glance=lambda life: Glance(read_meta(self.engine, life, 1).applied_index, closed_log[life]))
         self.pipeline = Pipeline(
             self.host, Metrics(0.0), admit_max_bytes=1000, admit_hold_s=1.0, margin_s=0.05, gates=lambda: OPEN,
             jitter=lambda: 0.5)
+
+    def _make_sleepers(self, groups: Host) -> Sleepers:
+        return Sleepers(
+            self.node_id, groups, election_ticks=10, tick_s=0.1, boottime_us=lambda: 0,
+            tell=lambda node, call: self.told.append((node, call)), put=groups.tell)
 
     def _open(self, life: int, founding: TenantRow | None, _members: MembersRow) -> GroupActor:
         assert (founding is None) == (life == CELL_LIFE)
@@ -82,7 +104,7 @@ class Node:
         actor = GroupActor(
             Group(raft, machine, ROOMY),
             Applier(machine, life=1, reached=passes, count_slow=lambda: None, slow_command_ms=1000, skips={}),
-            Disk(), arm=lambda _at_us: None, count=lambda _tally: None, debt=Debt(), inbox_bound=8)
+            Disk(), arm=partial(self.armed.__setitem__, life), count=lambda _tally: None, debt=Debt(), inbox_bound=8)
         if len(self.voters) > 1:
             actor.peers = self.wires[life] = Wire()  # type: ignore[assignment]
         return actor
@@ -216,3 +238,70 @@ def test_no_group_sleeps_with_others_before_all_of_them_know_the_words() -> None
         each.hear_version(QUIET)
         assert set(each.live) == {1, 2}
         assert each.groups[1].sleeper.bed is each
+
+
+async def started_again(closed_log: Mapping[int, int]) -> Node:
+    """A node of three that had two tenants' groups before, as it starts."""
+    engine = MemoryEngine()
+    async with running(Node(engine=engine)) as before:
+        await before.push(A, b"1")
+        await before.push(B, b"1")
+    return Node(1, (1, 2, 3), engine, closed_log)
+
+
+LEVEL = {1: 2, 2: 2}
+
+
+async def test_a_group_that_sleeps_since_the_start_is_opened_by_the_first_who_asks_for_it() -> None:
+    """M-31: closed, it still answers candidates and takes calls; nobody else is opened for that."""
+    async with running(await started_again(LEVEL)) as node:
+        host = node.host
+        assert host.quiet_count == len(host.groups) - 1 == 2 and list(host.groups.opened) == [CELL_LIFE]
+        host.hear(1, Heard(2, PreVote(2, 1, 0, 2, 1)))
+        await trio.testing.wait_all_tasks_blocked()
+        assert [type(message) for message in node.wires[1].said] == [PreVoteGranted]
+        assert list(host.groups.opened) == [CELL_LIFE, 1]
+        sink = host.sink(B)
+        assert sink is host.groups.opened[2].inbox
+        assert not host.groups.closed_count and host.quiet_count == 1, "the call is not put yet, so its group sleeps"
+
+
+async def test_a_group_whose_turn_it_is_to_wake_is_opened_and_stands() -> None:
+    """M-32: without a leader nobody else would open it."""
+    async with running(await started_again(LEVEL)) as node:
+        node.host.tell(1, Wake(stands=True))
+        await trio.testing.wait_all_tasks_blocked()
+        assert [type(message) for message in node.wires[1].said] == [PreVote, PreVote]
+
+
+async def test_the_other_groups_are_opened_once_the_node_serves(autojump_clock: trio.testing.MockClock) -> None:
+    """M-32: the wheel holds the deadlines of all groups that sleep, and learns them from open ones."""
+    async with running(await started_again(LEVEL)) as node:
+        await trio.sleep(60)
+        assert node.host.groups.closed_count == 2 and 1 not in node.armed
+        node.host.serves.set()
+        await trio.testing.wait_all_tasks_blocked()
+        while node.host.groups.closed_count:
+            await trio.testing.wait_all_tasks_blocked()
+        await trio.testing.wait_all_tasks_blocked()
+        assert {1, 2} <= node.armed.keys() and node.host.quiet_count == 2
+
+
+async def test_a_closed_group_that_has_to_catch_up_is_no_less_behind() -> None:
+    """AD-7: storageReady means that replay reached the tail of every log, opened or not."""
+    for log, behind in ((LEVEL, 0), ({1: 2, 2: 3}, 1)):
+        async with running(await started_again(log)) as node:
+            health = condition(
+                node.host, stopped=False, is_damaged=False, quorum_silent_ms=None, limits=ReadyLimits(),
+                caught_up_entries=0, skipped=())
+            assert health.groups.hosted == 3 and health.groups.behind == behind
+            assert health.storage_ready is not behind
+
+
+async def test_a_group_opened_after_the_log_has_stopped_refuses_like_the_others() -> None:
+    """CL-126."""
+    async with running(await started_again(LEVEL)) as node:
+        node.host.refuse_everything()
+        with pytest.raises(Unavailable, match="retry"):
+            await node.push(A, b"2")
+        assert 1 in node.host.groups.opened

@@ -13,6 +13,8 @@ MARKS: Final = frozenset({
     "counted again after an unknown outcome",
     "a due timer woke a group without a leader",
     "a group slept",
+    "a group was opened after the start",
+    "a group was opened because nobody asked for it",
     "a group that slept on one side only was woken",
     "a group woke for a due timer",
     "a leader of sleeping groups died",

@@ -21,6 +21,7 @@ from queen_node.answers.timers import render_timers
 from queen_node.antechamber import Antechamber
 from queen_node.broker import Lane, Unavailable
 from queen_node.calls import Pending, PendingRead
+from queen_node.closed_groups import Glance, GroupsByLife
 from queen_node.commands import Kind
 from queen_node.events import HandBack, Heard, Pop, Withdraw, Written
 from queen_node.host import LATE_CALLS_EVERY_S
@@ -30,6 +31,8 @@ from queen_node.sleepers import Sleepers
 from queen_node.sleeping_groups import SleepingGroups
 from queen_node.state.incarnations import Incarnations
 from queen_node.state.rows import MembersRow, TenantRow
+from queen_node.state.store import read_meta
+from queen_node.state.tenants import Tenant
 from queen_node.timer_wheel import TimerWheel
 from raft.core import Role
 from raft.group import LogWrite
@@ -49,6 +52,8 @@ from tests.simulation.slots import NODE_TIMEOUT_US, CallSlot
 from tests.simulation.transfers import SnapshotWord, Transfers
 from tests.simulation.world import MS, SECOND, World
 
+OPENED_AFTER_US: Final = 500 * MS  # groups that sleep since the start, if nobody asked for them until then
+OPENED_EVERY_US: Final = 300 * MS  # one; slower than a node, so that more happens to one that is closed
 FRAME_EVERY_US: Final = 100 * MS  # M-30
 DIRECTORY: Final = Path("log")
 RENDERERS: Final = {
@@ -87,7 +92,19 @@ class _Groups(SleepingGroups[GroupDriver]):
         self._looks = False
         super().__init__(
             process.node_id, process.open_group, antechamber, lambda: process.now_s, process.make_sleepers,
-            process.shape.tick_us / SECOND)
+            process.shape.tick_us / SECOND, process.glance)
+        process.later(OPENED_AFTER_US, self._open_the_rest)
+
+    def open_closed(self, tenant: Tenant) -> GroupDriver:
+        """See `Groups`."""
+        self._process.world.reached("a group was opened after the start")
+        return super().open_closed(tenant)
+
+    def _open_the_rest(self) -> None:
+        if self.groups.closed_count:
+            self._process.world.reached("a group was opened because nobody asked for it")
+            self.groups.open_some(1)
+            self._process.later(OPENED_EVERY_US, self._open_the_rest)
 
     def begun(self, actor: GroupDriver) -> None:
         """See `Groups`."""
@@ -153,6 +170,14 @@ class Process:
             self.transfers.log_told(life, flipped[0])
         return driver
 
+    def glance(self, life: int) -> Glance | None:
+        """What there is of a group that sleeps, as `opening.glance_at` has it."""
+        if self.incarnations.flipped(life) is not None:
+            return None
+        meta = read_meta(self.hardware.engine, life, self.incarnations.current(life))
+        group = self.recovered.groups.get(life)
+        return Glance(meta.applied_index, group.last_index if group is not None else 0)
+
     def make_sleepers(self, groups: SleepingGroups[GroupDriver]) -> Sleepers:
         """Who watches over the groups that sleep."""
         shape = self.shape
@@ -162,7 +187,7 @@ class Process:
             pairs_a_word=shape.pairs_a_word)
 
     @property
-    def groups(self) -> dict[int, GroupDriver]:
+    def groups(self) -> GroupsByLife[GroupDriver]:
         """The process's groups, by life."""
         return self.host.groups
 
@@ -325,7 +350,7 @@ class Process:
 
     def _flush(self) -> None:
         self.hardware.engine.flush()
-        for driver in self.groups.values():
+        for driver in self.groups.opened.values():
             driver.release(self.wal)
         self.later(self.shape.flush_every_us, self._flush)
 

@@ -21,7 +21,7 @@ FOUND_BY = {
     "votes go to any log": 9,
     "a read is served without a round": 101,
     "a fire does not forget its timer": 1,
-    "a flag says that a fire is in flight": 17,
+    "a flag says that a fire is in flight": 106,
     "a repeat is carried out again": 94,
     "the wall clock steers the group clock": 2,
     "a follower's estimate rests on its wall clock": 2,

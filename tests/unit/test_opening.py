@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from queen_node import config
+from queen_node.closed_groups import Glance
 from queen_node.layout import CannotStart
-from queen_node.opening import Opened, open_data, open_group, open_machine, untold_flip
+from queen_node.opening import Opened, glance_at, open_data, open_group, open_machine, untold_flip
 from queen_node.state.keys import INCARNATIONS
 from queen_node.state.snapshot_rows import RowsReader, view
 from queen_node.state.store import Store
@@ -117,6 +118,32 @@ def test_a_state_that_moved_on_from_its_flip_is_explained_by_its_log_alone(direc
     store.commit(index=SNAPSHOT_INDEX + 1, term=SNAPSHOT_TERM, stamp_us=99)
     with pytest.raises(CannotStart, match=f"holds {SNAPSHOT_INDEX + 1}"):
         directory.group(directory.start())
+
+
+def test_a_glance_shows_what_opening_would_and_refuses_what_it_would(directory: Directory) -> None:
+    """CL-124: damage shows at the start, not when somebody first asks for the group."""
+    opened = directory.start()
+    assert glance_at(opened, LIFE) == Glance(0, 0)
+    log_holds(opened, *(Entry(1, index, EntryKind.COMMANDS, b"") for index in (1, 2, 3)))
+    store = Store(opened.engine, life=LIFE)
+    for index in (1, 2):
+        store.commit(index=index, term=1, stamp_us=index)
+    opened = directory.start()
+    assert glance_at(opened, LIFE) == Glance(2, 3)
+    assert open_machine(opened, LIFE).applied_index == 2
+    store = Store(opened.engine, life=LIFE)
+    for index in (3, 4):
+        store.commit(index=index, term=1, stamp_us=index)
+    for look in (glance_at, open_machine):
+        with pytest.raises(CannotStart, match="log files are missing"):
+            look(directory.start(), LIFE)
+
+
+def test_a_group_that_was_flipped_to_a_snapshot_is_opened_at_the_start(directory: Directory) -> None:
+    """M-61: its log is still to be told, and that is for the group to say."""
+    opened = directory.start()
+    flip(opened)
+    assert glance_at(directory.start(), LIFE) is None
 
 
 def test_a_row_of_incarnations_that_cannot_be_read_refuses_the_start(directory: Directory) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import trio
@@ -30,12 +31,12 @@ class OnNode:
         self.group.submit(pending, lane)
 
 
-def desk_of(node: int, actor: OnNode) -> MembershipDesk:
+def desk_of(node: int, actor: OnNode, are_open: Callable[[], bool] = lambda: True) -> MembershipDesk:
     layout = Layout(1, node, "00" * 16, NODES, "cell")
     return MembershipDesk(
         layout=layout, keep_layout=lambda _layout: None, listed=(), groups=lambda: {CELL: cast(GroupOnNode, actor)},
         others=None, heartbeat_s=0.1, election_s=1.0, lag_max=1000, version_every_s=0, reads=1,
-        on_version=lambda _version: None, on_removed=lambda: None)
+        on_version=lambda _version: None, on_removed=lambda: None, are_open=are_open)
 
 
 def is_done(three: Three, node: int) -> bool:
@@ -75,3 +76,20 @@ async def test_that_a_change_is_through_is_said_until_it_is_heard() -> None:
     for desk in desks.values():
         desk.step(three.now_s)
         assert desk.job is None
+
+
+async def test_a_change_waits_until_all_groups_are_open() -> None:
+    """It looks at all of them at once, so 10,000 that are closed since the start would be opened in one step."""
+    three = Three()
+    actor, closed = OnNode(three, 1), [7]
+    desk = desk_of(1, actor, lambda: not closed)
+    three.elect(1)
+    three._submit(1, commands.change_members(bytes(16), 1, NODES, (), force=False, before=(NODES, ())))
+    three.settle()
+    three.pass_time(0.3)
+    desk.step(three.now_s)
+    assert desk.job is not None
+    assert actor.said == 0
+    closed.clear()
+    desk.step(three.now_s)
+    assert actor.said >= 1

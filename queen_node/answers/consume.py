@@ -20,7 +20,7 @@ from queen_node.state.claims import Claim
 from queen_node.state.consume import Popped
 from queen_node.state.keys import DEAD_LETTER, QUEUE, after, u64
 from queen_node.state.leases import Extended
-from queen_node.state.messages import unpack
+from queen_node.state.messages import unpack, unpack_plain
 from queen_node.state.rows import DeadLetterRow, QueueRow
 from queen_node.state.store import CommittedStore
 from queen_node.state.verdicts import (
@@ -85,20 +85,21 @@ def _render_claim(messages: list[bytes], claim: Claim, queue: bytes, lease: byte
     ) % (queue, claim.partition_id, _json(claim.partition.decode()), lease, group, claim.attempt)
     last_us, created_at = -1, b""  # those of one push have one stamp
     for offset, stored in enumerate(claim.messages, claim.first_offset):
-        created_at_us, message_id, transaction_id, payload, flags, trace_id, producer = unpack(stored)
+        plain = unpack_plain(stored)
+        if plain is not None:
+            created_at_us, message_id, transaction_id, data = plain
+            trace, by = b"null", b"null"
+        else:
+            created_at_us, message_id, transaction_id, payload, flags, trace_id, producer = unpack(stored)
+            data = payload if flags == PayloadFlag.JSON else _raw(payload)
+            trace = b"null" if trace_id is None else b'"%b"' % uuid_text(trace_id).encode()
+            by = b"null" if producer is None else _json(producer.decode())
         if created_at_us != last_us:
             last_us, created_at = created_at_us, millis_text_rounded_up(created_at_us).encode()
         messages.append(
             b'{"id":"%b","transactionId":%b,"traceId":%b,"data":%b,"producerSub":%b,"createdAt":"%b",%b%d}' % (
-                uuid_text(message_id).encode(),
-                _json(transaction_id.decode()),
-                b"null" if trace_id is None else b'"%b"' % uuid_text(trace_id).encode(),
-                payload if flags == PayloadFlag.JSON else _raw(payload),
-                b"null" if producer is None else _json(producer.decode()),
-                created_at,
-                shared,
-                offset,
-            ))
+                uuid_text(message_id).encode(), _json(transaction_id.decode()), trace, data, by, created_at, shared,
+                offset))
 
 
 def render_ack(raw: bytes) -> Rendered:

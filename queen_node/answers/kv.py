@@ -48,7 +48,7 @@ class Row(msgspec.Struct, omit_defaults=True):
 
 
 class _Read(msgspec.Struct):
-    """What is answered for a get (KV-10). Of a row that is not there, only that."""
+    """What is answered for a get (KV-10). Of a row that is not there, only that. type, opIndex: in a transaction."""
 
     index: int
     op: str
@@ -58,6 +58,8 @@ class _Read(msgspec.Struct):
     version: int | UnsetType = UNSET
     expiresAt: str | UnsetType | None = UNSET
     updatedAt: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    opIndex: int | UnsetType = UNSET
 
 
 class _Rows(msgspec.Struct):
@@ -69,6 +71,8 @@ class _Rows(msgspec.Struct):
     missing: list[str] | UnsetType
     truncated: bool
     nextAfter: str | UnsetType | None
+    type: str | UnsetType = UNSET
+    opIndex: int | UnsetType = UNSET
 
 
 class _Written(msgspec.Struct):
@@ -81,6 +85,8 @@ class _Written(msgspec.Struct):
     key: str
     value: Raw | UnsetType  # not of a check that holds
     version: int
+    type: str | UnsetType = UNSET
+    opIndex: int | UnsetType = UNSET
 
 
 KvElement = _Read | _Rows | _Written

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from queen_node import errors
 from queen_node.answers import Rendered, result
@@ -27,8 +28,11 @@ _encode = msgspec.json.encode
 
 
 class Scheduled(msgspec.Struct):
-    """Of a schedule (TM-16)."""
+    """Of a schedule (TM-16). The first three only in a transaction."""
 
+    index: int | UnsetType
+    type: str | UnsetType
+    opIndex: int | UnsetType
     ok: bool
     status: str
     queue: str
@@ -39,8 +43,11 @@ class Scheduled(msgspec.Struct):
 
 
 class Cancelled(msgspec.Struct):
-    """Of a cancel (TM-16)."""
+    """Of a cancel (TM-16). The first three only in a transaction."""
 
+    index: int | UnsetType
+    type: str | UnsetType
+    opIndex: int | UnsetType
     ok: bool
     status: str
     queue: str
@@ -82,6 +89,7 @@ class _Page(msgspec.Struct):
 
 _answer = msgspec.msgpack.Decoder(TimersAnswer).decode
 _STATUS = {verdict: verdict.name.lower() for verdict in Verdict}
+_SCHEDULES = frozenset((Verdict.SCHEDULED, Verdict.RESCHEDULED))
 _NOT_FOUND = result(200, b'{"found":false}')
 
 
@@ -96,15 +104,18 @@ def render_timers(raw: bytes) -> Rendered:
     return 200, b'{"results":' + _encode([timer_result(each) for each in results]) + b"}"
 
 
-def timer_result(operation_result: OperationResult) -> Scheduled | Cancelled:
-    """What is answered for one operation (TM-16)."""
+def timer_result(
+    operation_result: OperationResult, index: int | UnsetType = UNSET, op_index: int | UnsetType = UNSET,
+) -> Scheduled | Cancelled:
+    """What is answered for one operation (TM-16). index, op_index: in a transaction (TX-40)."""
     verdict, queue, key, txn, message_id, deliver_at_us = operation_result
-    if verdict is Verdict.SCHEDULED or verdict is Verdict.RESCHEDULED:
+    kind = UNSET if index is UNSET else "timer"
+    if verdict in _SCHEDULES:
         return Scheduled(
-            True, _STATUS[verdict], queue.decode(), key.decode(), (txn or b"").decode(), uuid_text(message_id),
-            micros_text(deliver_at_us))
+            index, kind, op_index, True, _STATUS[verdict], queue.decode(), key.decode(), (txn or b"").decode(),
+            uuid_text(message_id), micros_text(deliver_at_us))
     return Cancelled(
-        verdict is Verdict.CANCELLED, _STATUS[verdict], queue.decode(), key.decode(),
+        index, kind, op_index, verdict == Verdict.CANCELLED, _STATUS[verdict], queue.decode(), key.decode(),
         None if txn is None else txn.decode())
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import islice
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from queen_node.answers.consume import ERROR_TEXTS
 from queen_node.answers.kv import kv_element, lost_body
@@ -28,6 +28,34 @@ from queen_node.state.verdicts import DLQ, NOOP, REDELIVERS
 
 RESULTS_A_SLICE = 256  # of an answer between two turns of the loop: 2 ms (M-50)
 
+
+class _Acked(msgspec.Struct):
+    """What is answered for an ack (TX-40)."""
+
+    index: int
+    type: str
+    success: bool
+    transactionId: str
+    error: None
+    dlq: bool
+    noop: bool | UnsetType
+    redelivers: bool | UnsetType
+
+
+class _Pushed(msgspec.Struct):
+    """What is answered for an item that was pushed (TX-40)."""
+
+    index: int
+    type: str
+    success: bool
+    transactionId: str
+    messageId: str
+    queueName: str
+    partition: str
+    offset: int
+    duplicate: bool | UnsetType
+
+
 Acks = Sequence[tuple[bytes, AckItem]]
 
 unpacked = msgspec.msgpack.Decoder(TransactionAnswer).decode
@@ -41,46 +69,38 @@ def render_committed(
     are acks; acks, pushes: as sent."""
     yield b'{"transactionId":"%b","success":true,"results":[' % transaction_id.encode()
     results = _results(committed, layout, acks, pushes)
-    index, comma = 0, b""
+    comma = b""
     while batch := list(islice(results, RESULTS_A_SLICE)):
-        yield comma + b",".join([b'{"index":%d,%b' % each for each in enumerate(batch, index)])
-        index, comma = index + len(batch), b","
+        yield comma + _json(batch)[1:-1]
+        comma = b","
     yield b"]}"
 
 
 def _results(
     committed: Committed, layout: Sequence[bool], acks: Acks, pushes: Sequence[PushItem],
-) -> Iterator[bytes]:
-    """Each result behind its index, which is the first field of all."""
-    ack_results, push_results = _acks(committed, acks), _pushes(committed, pushes)
-    for is_ack in layout:
-        yield next(ack_results if is_ack else push_results)
+) -> Iterator[object]:
+    """Each result, in the order of the call."""
+    ack_results = zip(acks, committed.verdicts, strict=True)
+    push_results = zip(pushes, committed.placed, strict=True)
+    for index, is_ack in enumerate(layout):
+        if is_ack:
+            (_group, item), verdict = next(ack_results)
+            yield _Acked(
+                index, "ack", True, item[0].decode(), None, verdict & DLQ != 0, True if verdict & NOOP else UNSET,
+                True if verdict & REDELIVERS else UNSET)
+        else:
+            item_pushed, (message_id, transaction_id, queue, duplicate, offset) = next(push_results)
+            yield _Pushed(
+                index, "push", True, transaction_id.decode(), uuid_text(message_id), queue.decode(),
+                item_pushed[1].decode(), offset, True if duplicate else UNSET)
+    index = len(layout)
     for op_index, element in enumerate(committed.elements):
-        made = _json(kv_element(op_index, element))
-        yield b'%b,"type":"kv","opIndex":%d}' % (made[made.index(b",") + 1 : -1], op_index)  # its own index goes
+        made = kv_element(index + op_index, element)
+        made.type, made.opIndex = "kv", op_index
+        yield made
+    index += len(committed.elements)
     for op_index, timer in enumerate(committed.timer_results):
-        yield b'"type":"timer","opIndex":%d,%b' % (op_index, _json(timer_result(timer))[1:])
-
-
-def _acks(committed: Committed, acks: Acks) -> Iterator[bytes]:
-    for (_group, item), verdict in zip(acks, committed.verdicts, strict=True):
-        yield b'"type":"ack","success":true,"transactionId":%b,"error":null,%b' % (
-            _json(item[0].decode()), _end_of_ack(verdict))
-
-
-@lru_cache(maxsize=64)  # there are no more verdicts than that
-def _end_of_ack(verdict: int) -> bytes:
-    flags = {"dlq": bool(verdict & DLQ)} | {
-        name: True for name, flag in (("noop", NOOP), ("redelivers", REDELIVERS)) if verdict & flag}
-    return _json(flags)[1:]
-
-
-def _pushes(committed: Committed, pushes: Sequence[PushItem]) -> Iterator[bytes]:
-    for item, (message_id, transaction_id, queue, duplicate, offset) in zip(pushes, committed.placed, strict=True):
-        yield b'"type":"push","success":true,"transactionId":%b,"messageId":"%b","queueName":%b,' % (
-            _json(transaction_id.decode()), uuid_text(message_id).encode(), _json(queue.decode())
-        ) + b'"partition":%b,"offset":%d%b' % (
-            _json(item[1].decode()), offset, b',"duplicate":true}' if duplicate else b"}")
+        yield timer_result(timer, index + op_index, op_index)
 
 
 def refusal_of(answer: RolledBack, acks: Acks, pushes: Sequence[PushItem]) -> tuple[Refused, dict[str, object]]:

@@ -92,6 +92,15 @@ def unpack(stored: bytes) -> Message:
         created_at_us, message_id, transaction_id, stored[position:], flags & _RAW, trace_id, producer_sub)
 
 
+def unpack_plain(stored: bytes) -> tuple[int, bytes, bytes, bytes] | None:
+    """(created at, message id, transaction id, payload) of a message with nothing else; None for any other."""
+    if stored[0]:
+        return None
+    _flags, created_at_us, message_id, txn_length = _HEAD.unpack_from(stored)
+    end = _HEAD.size + txn_length
+    return created_at_us, message_id, stored[_HEAD.size : end], stored[end:]
+
+
 def transaction_id_of(stored: bytes) -> bytes:
     """The transaction id alone."""
     return stored[27 : 27 + (stored[25] << 8 | stored[26])]

@@ -24,8 +24,10 @@ EXTEND_DEFAULT_S = 60
 UNKNOWN_PARTITION = 0  # an id that no partition ever has: "consumer not found"
 UNKNOWN_LEASE = b"?"  # a lease id that no pop ever gives: "invalid or expired lease"
 
-_COMPLETED_WORDS = frozenset({None, "completed", "success", "acked", "ok"})
-_OTHER_WORDS = {"retry": AckStatus.RETRY, "dlq": AckStatus.DLQ}  # anything else means failed
+_STATUSES: dict[str | None, int] = {
+    None: int(AckStatus.COMPLETED), **dict.fromkeys(("completed", "success", "acked", "ok"), int(AckStatus.COMPLETED)),
+    "retry": int(AckStatus.RETRY), "dlq": int(AckStatus.DLQ)}
+_FAILED = int(AckStatus.FAILED)  # what anything else means
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _DIGITS = re.compile(r"[0-9]{1,20}")
 
@@ -124,10 +126,9 @@ def _items(acknowledgments: Sequence[Acknowledgment]) -> list[AckItem]:
         if item.partitionId != partition_text:
             partition_text = item.partitionId
             partition_id = partition_id_of(partition_text)
-        status = item.status
-        word = AckStatus.COMPLETED if status in _COMPLETED_WORDS else _OTHER_WORDS.get(status or "", AckStatus.FAILED)
         error = item.error.encode()[:ERROR_BYTES_MAX] if item.error else None
-        items.append((item.transactionId.encode(), partition_id, int(word), lease_id, error))
+        items.append((
+            item.transactionId.encode(), partition_id, _STATUSES.get(item.status, _FAILED), lease_id, error))
     return items
 
 

@@ -15,6 +15,7 @@ from queen_node.ids import IdMint, uuid_text
 NAMES_BYTES_MAX = 411  # queue and partition; the tenant's 36 of PU-21 are taken off
 TRANSACTION_ID_BYTES_MAX = 65_535
 DEFAULT_PARTITION = "Default"
+_JSON = int(PayloadFlag.JSON)
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -29,22 +30,18 @@ def command_items(items: Sequence[Item], first_index: int, ids: IdMint) -> list[
             queue_text, partition_text = item.queue, item.partition
             queue, partition = _names(queue_text, partition_text, index)
         names.append((queue, partition))
-    mint = ids.uuid7
     built: list[PushItem] = []
-    for index, item in enumerate(items, first_index):
-        message_id = mint()
+    for item, (queue, partition), message_id in zip(items, names, ids.uuid7s(len(items)), strict=True):
         if item.transactionId:
             transaction_id = item.transactionId.encode()
             if len(transaction_id) > TRANSACTION_ID_BYTES_MAX:
                 raise Refused(
-                    BAD_REQUEST, "too long", operation=index, field="transactionId",
+                    BAD_REQUEST, "too long", operation=first_index + len(built), field="transactionId",
                     limit=TRANSACTION_ID_BYTES_MAX, got=len(transaction_id))
         else:  # an empty one counts as absent (PU-14)
             transaction_id = uuid_text(message_id).encode()
         trace_id = None if item.traceId is NO_TRACE else _trace_id(item.traceId)
-        queue, partition = names[index - first_index]
-        built.append((
-            queue, partition, transaction_id, message_id, bytes(item.payload), PayloadFlag.JSON, trace_id, None))
+        built.append((queue, partition, transaction_id, message_id, bytes(item.payload), _JSON, trace_id, None))
     return built
 
 

@@ -69,7 +69,14 @@ class Parts:
 
 def places_of(items: Sequence[PushItem]) -> tuple[bytes, ...]:
     """The place of each item (`Broker.write`)."""
-    return tuple([place(item[0], item[1]) for item in items])
+    queue = partition = packed = b""
+    places = []
+    for item in items:
+        if item[0] != queue or item[1] != partition:
+            queue, partition = item[0], item[1]
+            packed = place(queue, partition)
+        places.append(packed)
+    return tuple(places)
 
 
 async def joined(raws: Sequence[bytes], twin_of: dict[int, int]) -> bytes:

@@ -31,6 +31,7 @@ from raft.group import RaftGroup
 
 ENTRIES_UNWRITTEN_MAX = 1  # while one write is under way the next batch gathers: more would only make entries smaller
 HAND_BACK_TRIED_S = 60.0  # by then the lease has mostly run out by itself
+_POP = int(Kind.POP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +405,7 @@ class Group:
         self._chores.applied(application.index)
         writes, guests = self.calls.writes, self.guests.writes
         for request_id, kind, answer in results:
-            if kind == Kind.POP:
+            if kind == _POP:
                 self._pop_applied(request_id, answer, now_us)
                 continue
             call = writes.pop(request_id, None)

@@ -65,6 +65,7 @@ class DoorLink:
         self._held: dict[bytes, deque[tuple[float, list[Event]]]] = {}
         self._hold = trio.Event()
         self._draining = False
+        self._now_s = 0.0  # of the monotonic clock, when the frames came that are being taken
         self._take: Mapping[int, Callable[[int, bytes], None]] = {
             Kind.HELLO: self._take_hello,
             Kind.WRITE: self._take_write,
@@ -82,6 +83,7 @@ class DoorLink:
             nursery.start_soon(self._channel.write_out)
             nursery.start_soon(self._put_held)
             while received := await self._channel.receive():
+                self._now_s = trio.current_time()
                 for kind, call, body in received:
                     if kind == Kind.ASK:
                         name, request = unpack_question(body)
@@ -127,7 +129,7 @@ class DoorLink:
 
     def _take_write(self, call: int, body: bytes) -> None:
         tenant, command, lane, timeout_ms, places = frames.read_write(body)
-        give_up_at_s = trio.current_time() + timeout_ms / 1000
+        give_up_at_s = self._now_s + timeout_ms / 1000
         event = lane, Pending(command, CallSlot(self, call), give_up_at_s=give_up_at_s, places=places)
         if self._parts:
             parts, self._parts = self._parts, []
@@ -141,12 +143,12 @@ class DoorLink:
 
     def _take_write_more(self, call: int, body: bytes) -> None:
         _tenant, command, lane, timeout_ms, places = frames.read_write(body)
-        give_up_at_s = trio.current_time() + timeout_ms / 1000
+        give_up_at_s = self._now_s + timeout_ms / 1000
         self._parts.append((lane, Pending(command, CallSlot(self, call), give_up_at_s=give_up_at_s, places=places)))
 
     def _take_read(self, call: int, body: bytes) -> None:
         tenant, query, timeout_ms = frames.read_read(body)
-        give_up_at_s = trio.current_time() + timeout_ms / 1000
+        give_up_at_s = self._now_s + timeout_ms / 1000
         self._put(tenant, [PendingRead(query, CallSlot(self, call), give_up_at_s=give_up_at_s)], give_up_at_s)
 
     def _take_pop(self, call: int, body: bytes) -> None:

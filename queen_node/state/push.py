@@ -101,8 +101,8 @@ class Appender:
         step, partition = self._step, tail.partition
         store, now_us, offset = step.store, step.now_us, partition.next_offset
         digest = self._digests.get(transaction_id) or dedup.hash_of(transaction_id)
-        id_key, known_ids = tail.id_stem + digest, tail.known_ids
-        known = store.get(id_key) if known_ids is None or known_ids.may_hold(place_of(digest)) else None
+        id_key, known_ids, place = tail.id_stem + digest, tail.known_ids, place_of(digest)
+        known = store.get(id_key) if known_ids is None or known_ids.may_hold(place) else None
         if known is None and tail.window_us:
             store.put(id_key, dedup.encode_new(offset, now_us, message_id))
         else:
@@ -111,7 +111,7 @@ class Appender:
                 step.tally.duplicates += 1
                 return original
         if known_ids is not None:
-            known_ids.add((place_of(digest),), offset)
+            known_ids.add((place,), offset)
         store.put_young(
             tail.message_stem + u64(offset),
             pack(now_us, message_id, transaction_id, payload, payload_flags, trace_id, producer_sub))

@@ -29,6 +29,7 @@ from queen_node.state.timer_rows import (
 )
 from raft.invariants import broken, must
 
+_CANCEL = int(TimerOp.CANCEL)
 BACKOFF_DOUBLINGS_MAX = 32  # attempts are bounded by a setting; a shift must be bounded by itself
 REFUSED_BY_HOOK = b"refused by the test hook QUEEN_TEST_FIRE_FAIL_QUEUE"
 
@@ -89,7 +90,7 @@ def carry_out(
     results: list[OperationResult] = []
     change = 0
     for operation in operations:
-        if operation[0] == TimerOp.CANCEL:
+        if operation[0] == _CANCEL:
             result = _cancel(step, operation)
             change -= result[0] is Verdict.CANCELLED
         else:
@@ -285,7 +286,7 @@ def first_in_clear(store: Store, operations: Sequence[Operation]) -> int | None:
     looked_at = None
     for index, operation in enumerate(operations):
         queue = operation[1]
-        if queue != looked_at and operation[0] == TimerOp.SCHEDULE:
+        if queue != looked_at and operation[0] != _CANCEL:
             if queues.takes_no_clear_text(store, queue):
                 return index
             looked_at = queue

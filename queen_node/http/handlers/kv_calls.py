@@ -40,6 +40,7 @@ _WORDS: dict[str, Word] = {
     "get": "get", "getMany": "getMany", "getPrefix": "getPrefix", "put": "put", "putIfAbsent": "putIfAbsent",
     "delete": "delete", "incr": "incr", "check": "check",
 }
+_NUMBERS = {word: int(op) for word, op in OPS.items()}
 READS = frozenset(("get", "getMany", "getPrefix"))
 GROWING = frozenset(("put", "putIfAbsent", "incr"))
 TENANT_FIELDS = ("tenant", "tenantId", "tenant_id", "_tenant")
@@ -109,7 +110,10 @@ class KvCall:
     writes: whether one of them writes or checks, so that the call is a command; grows: whether one may grow storage.
     """
 
-    __slots__ = ("_index", "_keys", "_written", "grows", "limits", "operations", "words", "writes")
+    __slots__ = (
+        "_index", "_keys", "_namespace", "_namespace_text", "_written", "grows", "limits", "operations", "words",
+        "writes",
+    )
 
     def __init__(self, limits: KvLimits) -> None:
         self.limits = limits
@@ -118,13 +122,16 @@ class KvCall:
         self.writes = self.grows = False
         self._keys = self._index = 0
         self._written: set[tuple[str, str | None]] = set()
+        self._namespace_text, self._namespace = "", b""  # of the last operation: neighbours mostly share theirs
 
     def take(self, op: Op) -> None:
         """Check the next operation's values and add it. Raises Refused, which names it by its index."""
         self._index = len(self.operations)
-        if _NAMESPACE.fullmatch(op.ns) is None:
-            self._refuse(errors.KV_BAD_NAMESPACE, got=_shown(op.ns))
-        namespace, word = op.ns.encode(), op.op
+        if op.ns != self._namespace_text:
+            if _NAMESPACE.fullmatch(op.ns) is None:
+                self._refuse(errors.KV_BAD_NAMESPACE, got=_shown(op.ns))
+            self._namespace_text, self._namespace = op.ns, op.ns.encode()
+        namespace, word = self._namespace, op.op
         if word not in READS:
             self.writes = True
             self.grows = self.grows or word in GROWING
@@ -159,7 +166,7 @@ class KvCall:
         if word == "incr":
             return self._incr(namespace, key, op)
         return (
-            OPS[word], namespace, key, self._value(op.value), self._lifetime_s(op),
+            _NUMBERS[word], namespace, key, self._value(op.value), self._lifetime_s(op),
             0 if word == "putIfAbsent" else expect, op.required)
 
     def _incr(self, namespace: bytes, key: bytes, op: Op) -> KvOperation:

@@ -31,6 +31,9 @@ BODY_MAX_BYTES = 16 << 20  # 8 MiB of payload are 11 MiB of base64; reading 16 M
 SHOWN_MAX = 40  # characters of a value shown in a refusal
 SHOWN_NUMBER_MAX = 10**21
 
+_SCHEDULE, _CANCEL = int(TimerOp.SCHEDULE), int(TimerOp.CANCEL)
+_JSON, _RAW = int(PayloadFlag.JSON), int(PayloadFlag.RAW)
+
 # The broker owns these and all that begin with "_" (TM-11). "encrypted" only if it is true.
 OWNED = frozenset((
     "producerSub", "messageId", "deliverAt", "delaySeconds", "attempts", "tenant", "tenantId", "claimToken",
@@ -100,7 +103,7 @@ class Call:
     @property
     def holds_cancel(self) -> bool:
         """Whether an operation taken so far is a cancel."""
-        return any(operation[0] == TimerOp.CANCEL for operation in self.operations)
+        return any(operation[0] == _CANCEL for operation in self.operations)
 
     def take(self, op: Op) -> None:
         """Check the next operation's values and add it. Raises Refused, which names it by its index."""
@@ -117,7 +120,7 @@ class Call:
             raise Refused(
                 errors.TIMERS_BAD_OP, "too long", operation=index, field="txn", limit=TXN_MAX_BYTES, got=len(txn))
         if op.op == "cancel":
-            self.operations.append((TimerOp.CANCEL, queue, key, txn))
+            self.operations.append((_CANCEL, queue, key, txn))
         else:
             self.schedules = True
             self.operations.append(self._schedule(index, op, queue, key, txn, partition))
@@ -147,9 +150,8 @@ class Call:
                           limit=limits.call_max_bytes)
         if delay_ms == 0:
             self.due_places.append(place(queue, partition))
-        flag = PayloadFlag.JSON if is_json(payload) else PayloadFlag.RAW
-        return (TimerOp.SCHEDULE, queue, key, delay_ms, txn, self._ids.uuid7(), payload, flag, partition,
-                self._producer_sub)
+        flag = _JSON if is_json(payload) else _RAW
+        return _SCHEDULE, queue, key, delay_ms, txn, self._ids.uuid7(), payload, flag, partition, self._producer_sub
 
 
 def whole_delay_ms(delay_ms: float, horizon_ms: int) -> int | None:

@@ -94,7 +94,7 @@ class TimerHandlers:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, "the body", limit=BODY_MAX_BYTES, got=len(body))
         subject = self._subject_of(request)
         call, exact = Call(self._limits, self._ids, subject), None
-        if not await self._reads_quickly(body, call):
+        if not (read_quickly(body, call) if len(body) <= SLICE_BYTES else await self._reads_in_slices(body, call)):
             exact = ExactCall(body)
             exact.check_names()
         wait_s = self._quotas.take_write(request.tenant)  # one token, whatever the call holds (TM-26)
@@ -104,11 +104,14 @@ class TimerHandlers:
             call = Call(self._limits, self._ids, subject)
             for _ in exact.take_into(call):
                 await trio.lowlevel.checkpoint()
-        return await self._propose(request.tenant, call, len(body))
+        if not call.operations:
+            return EMPTY
+        command = self._command(call)
+        if call.schedules and not self._gate.admits(len(body)):
+            await self._gate.admit(len(body))
+        return Response(*render_timers(await self._gate.write(request.tenant, command, tuple(call.due_places))))
 
-    async def _reads_quickly(self, body: bytes, call: Call) -> bool:
-        if len(body) <= SLICE_BYTES:
-            return read_quickly(body, call)
+    async def _reads_in_slices(self, body: bytes, call: Call) -> bool:
         slices = read_in_slices(body, call)
         while True:
             try:
@@ -124,16 +127,11 @@ class TimerHandlers:
         response.headers = ((b"Retry-After", b"%d" % wait_s), *((HINT,) if holds_cancel else ()))
         return response
 
-    async def _propose(self, tenant: bytes, call: Call, body_bytes: int) -> Response:
-        operations = call.operations
-        if not operations:
-            return EMPTY
-        command = commands.timers(self._ids.request_id(), operations, firing=self._firing(), rules=self._rules)
+    def _command(self, call: Call) -> bytes:
+        command = commands.timers(self._ids.request_id(), call.operations, firing=self._firing(), rules=self._rules)
         if len(command) > self._limits.command_max_bytes:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, limit=self._limits.command_max_bytes, got=len(command))
-        if call.schedules and not self._gate.admits(body_bytes):
-            await self._gate.admit(body_bytes)
-        return await self._write(tenant, command, tuple(call.due_places))
+        return command
 
     # --- DELETE
 
@@ -143,7 +141,7 @@ class TimerHandlers:
         echo = _query(request, "txn")
         operation = (TimerOp.CANCEL, queue, key, None if echo is None else echo.encode())
         command = commands.timers(self._ids.request_id(), [operation], firing=False, one=True)
-        return await self._write(request.tenant, command, ())
+        return Response(*render_timers(await self._gate.write(request.tenant, command)))
 
     # --- GET
 
@@ -165,9 +163,6 @@ class TimerHandlers:
         return await self._read(request.tenant, queries.query(Query.TIMER_LIST, queue, after, _limit(request)))
 
     # --- to the broker
-
-    async def _write(self, tenant: bytes, command: bytes, places: tuple[bytes, ...]) -> Response:
-        return Response(*render_timers(await self._gate.write(tenant, command, places)))
 
     async def _read(self, tenant: bytes, query: bytes) -> Response:
         return Response(*read_result(await self._gate.read(tenant, query)))

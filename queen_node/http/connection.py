@@ -128,7 +128,8 @@ class Connection:
                 if answered_count % TURN_MAX_REQUESTS == 0:
                     await trio.lowlevel.checkpoint()
             if reader.failure is not None:
-                await self._refuse(refused_response(reader.failure))
+                head_only = reader.current is not None and reader.current.method == "HEAD"
+                await self._refuse(refused_response(reader.failure), head_only=head_only)
                 return
             if reader.current is None:
                 self._rest()

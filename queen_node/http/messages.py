@@ -87,7 +87,9 @@ class Request:
     def header(self, name: bytes) -> bytes | None:
         """Value of a header by its lower-case name; None when it was not sent. Of a name sent twice the last counts."""
         if self._lowered is None:
-            self._lowered = {name.lower(): value for name, value in self._headers.items()} if self._headers else {}
+            # The parser leaves the blanks behind a value on it, which are none of it (RFC 9110, 5.5).
+            self._lowered = {
+                name.lower(): value.rstrip(b" \t") for name, value in self._headers.items()} if self._headers else {}
         return self._lowered.get(name)
 
     def announced_bytes(self) -> int:

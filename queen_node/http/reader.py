@@ -72,11 +72,19 @@ class RequestReader:
             except httptools.HttpParserUpgrade as upgrade:
                 # The request asked for another protocol. We decline by answering it as if it had not (RFC 9110, 7.8);
                 # what follows it is read by a new parser, for the old one has stopped.
-                if self.ready and self.ready[-1].method == "CONNECT":
-                    self.ready[-1].keep_alive = False
+                declined = self.ready[-1]
+                if declined.method == "CONNECT":
+                    declined.keep_alive = False
                     return
                 data = data[upgrade.args[0] :]
                 self._parser = httptools.HttpRequestParser(self)
+                if framing := _framing(declined):
+                    # The old parser has passed over its body, which would be read as a request now: one that a trusted
+                    # front has never seen. The new one is told of a request with nothing but that body.
+                    self.feed(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
+                    self.current = self.ready.pop()
+                    self._head_is_usual = False
+                    self._check_head()
                 continue
             except httptools.HttpParserCallbackError:
                 raise  # a fault of ours, not of the client
@@ -160,7 +168,9 @@ class RequestReader:
             self._refuse_body(length.decode("ascii"))
         elif (request.header(b"content-encoding") or b"identity").lower() != b"identity":
             self.failure = Refused(ENCODED_BODY)  # PU-63
-        self.expects_continue = (request.header(b"expect") or b"").lower() == b"100-continue"
+        self.expects_continue = (
+            (request.header(b"expect") or b"").lower() == b"100-continue"
+            and self._parser.get_http_version() != "1.0")  # whose clients know no interim answer (RFC 9110, 10.1.1)
 
     def _check_unfinished(self, read_bytes: int) -> None:
         """Bound what a request may take up that does not end: a head, or the framing and trailers of a chunked body."""
@@ -174,6 +184,15 @@ class RequestReader:
     def _refuse_body(self, got: str) -> None:
         self._body.clear()
         self.failure = self.failure or Refused(BODY_TOO_LARGE, limit=self.max_body_bytes, got=got)
+
+
+def _framing(request: Request) -> bytes:
+    """The header that says how a body follows; empty: none does."""
+    for name in (b"transfer-encoding", b"content-length"):
+        value = request.header(name)
+        if value is not None and value.strip(b"0"):
+            return b"%b: %b" % (name, value)
+    return b""
 
 
 def _without_authority(target: bytes) -> bytes:

@@ -4,6 +4,7 @@ group's inbox, and results find the calls that wait."""
 from __future__ import annotations
 
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -253,6 +254,33 @@ async def test_what_the_kernel_does_not_take_at_once_arrives_in_order() -> None:
                 got += [body for kind, _, body in await ends.node_channel.receive() if kind == Kind.REPORT]
         nursery.cancel_scope.cancel()
     assert got == bodies, [len(body) for body in got]
+
+
+async def test_what_the_kernel_takes_bit_by_bit_is_not_copied_bit_by_bit() -> None:
+    """M-51: a body of 64 MiB on its way to the node was copied some 300 times, which held the door for seconds."""
+    ours, theirs = socket.socketpair()
+    channel, size = Channel(ours, PassEnd(), gathered_max=2), 8 << 20
+    theirs.setblocking(False)
+
+    async def discard() -> None:
+        left = size
+        while left:
+            await trio.lowlevel.wait_readable(theirs)
+            left -= len(theirs.recv(RECEIVE_BYTES))
+
+    frame = bytes(size)
+    tracemalloc.start()
+    try:
+        channel.send(frame)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(discard)
+            nursery.start_soon(channel.flush)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        channel.close()
+        theirs.close()
+    assert peak < size // 2
 
 
 async def test_what_is_sent_to_a_stream_that_ends_is_for_nobody() -> None:

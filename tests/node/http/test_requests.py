@@ -168,6 +168,15 @@ async def test_refused_requests_end_the_connection_after_a_full_answer(
         assert await client.rest() == b""
 
 
+async def test_a_head_that_is_refused_is_answered_without_a_body() -> None:
+    """AD-33."""
+    async with serving(ECHO, Limits(max_body_bytes=1000)) as node:
+        client = await node.client()
+        await client.send(b"HEAD /echo/a HTTP/1.1\r\nContent-Length: 1001\r\n\r\n")
+        head, found, behind = (await client.rest()).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 413 ") and (found, behind) == (b"\r\n\r\n", b"")
+
+
 async def test_a_client_may_send_all_before_it_reads_a_refusal() -> None:
     """PU-60: what still comes is discarded for a while, or the close would destroy the answer on its way."""
     async with serving(ECHO, Limits(max_body_bytes=1000)) as node:

@@ -18,11 +18,19 @@ CHUNKED = (
     b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nX-Queen-Tenant: evil\r\n\r\n"
 )
 UPGRADE = b"GET /u HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n"
+# As a client library sends its first call of a connection that may become HTTP/2; and what an attacker makes of it.
+UPGRADE_POST = (
+    b"POST /v HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nContent-Length: 27\r\n\r\n"
+    b"GET /evil HTTP/1.1\r\nX: y\r\n\r")
+UPGRADE_CHUNKED = (
+    b"POST /w HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
 SEEN = {
     GET: ("GET", b"/a", b"b=1", b""),
     POST: ("POST", b"/p", b"", b"abc"),
     CHUNKED: ("POST", b"/c", b"", b"abcde"),
     UPGRADE: ("GET", b"/u", b"", b""),
+    UPGRADE_POST: ("POST", b"/v", b"", b"GET /evil HTTP/1.1\r\nX: y\r\n\r"),
+    UPGRADE_CHUNKED: ("POST", b"/w", b"", b"abc"),
 }
 
 
@@ -44,7 +52,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 @given(st.lists(st.sampled_from(sorted(SEEN)), max_size=5), st.lists(st.integers(0, 5000), max_size=30))
 def test_requests_come_out_the_same_however_they_are_cut(messages: list[bytes], places: list[int]) -> None:
-    """M-52: in order, each complete."""
+    """M-52: in order, each complete; RFC 9110, 7.8: a wish for another protocol is passed over, its body is a body."""
     reader = read(*cut(b"".join(messages), places))
     assert reader.failure is None
     assert seen(reader) == [SEEN[message] for message in messages]
@@ -137,6 +145,8 @@ def test_what_follows_a_last_request_is_nobodys() -> None:
     [
         (b"POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n", 413, "(limit 100, got 101)"),
         (b"POST / HTTP/1.1\r\nContent-Length: 99999999999999\r\n\r\n", 413, "got 99999999999999"),
+        (UPGRADE_POST.replace(b": 27", b": 101"), 413, "(limit 100, got 101)"),
+        (UPGRADE_POST.replace(b"Upgrade: h2c", b"Upgrade: h2c\r\nContent-Encoding: gzip"), 415, "Content-Encoding"),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101, 413, "got more than 100"),
         (b"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Encoding: gzip\r\n\r\n", 415, "Content-Encoding"),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Encoding: zstd\r\n\r\n", 415, "Content-Encoding"),
@@ -170,6 +180,27 @@ def test_identity_and_an_empty_body_are_no_encoding() -> None:
     )
     assert reader.failure is None
     assert [each.body for each in reader.ready] == [b"{}", b""]
+
+
+def test_blanks_behind_a_value_are_none_of_it() -> None:
+    """RFC 9110, 5.5: they made an Expect unheard, a client wait and `identity` an encoding (PU-63)."""
+    reader = read(b"POST / HTTP/1.1\r\nContent-Encoding: identity \r\nX: a b \t\r\nContent-Length: 2\r\n\r\n{}")
+    assert reader.failure is None and reader.ready[0].header(b"x") == b"a b"
+    assert read(b"POST / HTTP/1.1\r\nExpect: 100-continue \r\nContent-Length: 2\r\n\r\n").expects_continue
+
+
+@pytest.mark.parametrize(("version", "expects"), [(b"1.1", True), (b"1.0", False)])
+def test_only_who_knows_an_interim_answer_is_given_one(version: bytes, expects: bool) -> None:
+    """RFC 9110, 10.1.1."""
+    reader = read(b"POST / HTTP/" + version + b"\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+    assert reader.expects_continue is expects
+
+
+def test_who_asks_for_another_protocol_may_wait_for_the_word_to_send() -> None:
+    reader = read(UPGRADE_POST.replace(b"Upgrade: h2c", b"Upgrade: h2c\r\nExpect: 100-continue")[:-27])
+    assert reader.current is not None and reader.current.raw_path == b"/v" and reader.expects_continue
+    reader.feed(UPGRADE_POST[-27:] + GET)
+    assert seen(reader) == [SEEN[UPGRADE_POST], SEEN[GET]]
 
 
 def test_the_largest_body_passes() -> None:

@@ -40,7 +40,7 @@ def _integer(option: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise _wrong(option, "must be a whole number")
     if value > INTEGER_MAX:
-        raise _wrong(option, "too large", limit=INTEGER_MAX)
+        raise _wrong(option, "too large", limit=INTEGER_MAX, got=value)
     return value
 
 
@@ -54,7 +54,7 @@ def _count(option: str, value: object) -> int:
 def _seconds(option: str, value: object) -> int:
     number = _count(option, value)
     if number > SECONDS_MAX:
-        raise _wrong(option, "too large", limit=SECONDS_MAX)
+        raise _wrong(option, "too large", limit=SECONDS_MAX, got=number)
     return number
 
 
@@ -201,5 +201,5 @@ def _name(option: str, value: object, limit: int) -> bytes:
     return name
 
 
-def _wrong(option: str, text: str, *, limit: int | None = None) -> Refused:
-    return Refused(BAD_REQUEST, text, field=option, limit=limit, invalid=option)
+def _wrong(option: str, text: str, *, limit: int | None = None, got: int | None = None) -> Refused:
+    return Refused(BAD_REQUEST, text, field=option, limit=limit, got=got, invalid=option)

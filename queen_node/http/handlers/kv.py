@@ -70,7 +70,8 @@ class KvHandlers:
         """Read a body that is large or not as it should be, and spend the call's token, unless it is no JSON of this
         route (README 28)."""
         raws = raw_operations(body)
-        self._gate.take_token(tenant, writes=any(word_of(raw) not in READS for raw in raws))
+        self._gate.take_token(tenant, writes=any(
+            word_of(raw) not in READS for raw in raws[: self._limits.operations_max]))
         call = KvCall(self._limits)
         for _ in take_raws(raws, call):
             await trio.lowlevel.checkpoint()

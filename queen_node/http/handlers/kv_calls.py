@@ -206,7 +206,7 @@ class KvCall:
         if op.ttlSeconds is None:
             return 0
         if not 0 < op.ttlSeconds <= TTL_MAX_S:
-            self._refuse(errors.KV_BAD_TTL, limit=TTL_MAX_S)
+            self._refuse(errors.KV_BAD_TTL, limit=TTL_MAX_S, got=op.ttlSeconds)
         return op.ttlSeconds
 
     def _expect(self, op: Op) -> int | None:
@@ -219,7 +219,7 @@ class KvCall:
     def _count_keys(self, more: int) -> None:
         self._keys += more
         if self._keys > self.limits.keys_max:
-            self._refuse(errors.KV_TOO_MANY_KEYS, limit=self.limits.keys_max)
+            self._refuse(errors.KV_TOO_MANY_KEYS, limit=self.limits.keys_max, got=self._keys)
 
     def _refuse(
         self, refusal: Refusal, text: str = "", *, field: str = "", limit: int | None = None, got: object = None,

@@ -42,7 +42,7 @@ class LockCall:
         except (msgspec.DecodeError, RecursionError):
             raise Refused(errors.LOCKS_BAD_BODY) from None
         self._tenant_field = next((name for name in TENANT_FIELDS if name in fields), None)
-        self.words = [word_of(raw) for raw in self._raws]
+        self.words = [word_of(raw) for raw in self._raws[:OPERATIONS_MAX]]  # more are refused
 
     def operations(self) -> list[LockOperation]:
         """All of them, checked. Raises Refused for the first that is wrong (LK-12)."""
@@ -61,7 +61,7 @@ class LockCall:
             taken[operation[1]] = operation
             slots += counted
             if slots > SLOTS_OF_CALL_MAX:
-                raise Refused(errors.LOCKS_TOO_MANY_KEYS, operation=index, limit=SLOTS_OF_CALL_MAX)
+                raise Refused(errors.LOCKS_TOO_MANY_KEYS, operation=index, limit=SLOTS_OF_CALL_MAX, got=slots)
         return list(taken.values())
 
 
@@ -100,7 +100,8 @@ class _Reader:
             raise self._wrong(errors.LOCKS_BAD_TTL, "forever")
         seconds = self._required("ttlSeconds", errors.LOCKS_TTL_REQUIRED, errors.LOCKS_BAD_TTL)
         if seconds > TTL_MAX_S:
-            raise Refused(errors.LOCKS_BAD_TTL, operation=self._index, field="ttlSeconds", limit=TTL_MAX_S)
+            raise Refused(
+                errors.LOCKS_BAD_TTL, operation=self._index, field="ttlSeconds", limit=TTL_MAX_S, got=seconds)
         return seconds
 
     def _owner(self) -> str | None:

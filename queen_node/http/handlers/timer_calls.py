@@ -20,6 +20,7 @@ from queen_node.commands import CancelOp, PayloadFlag, ScheduleOp, TimerOp
 from queen_node.errors import Refused
 from queen_node.http.handlers import op_lists
 from queen_node.http.handlers.op_lists import NOT_AS_IT_SHOULD_BE, listed, paced
+from queen_node.http.handlers.push_body import masked
 from queen_node.ids import IdMint
 from queen_node.places import place
 from queen_node.state.timer_rows import DEFAULT_PARTITION
@@ -147,7 +148,7 @@ class Call:
         self._payload_bytes += len(payload)
         if self._payload_bytes > limits.call_max_bytes:
             raise Refused(errors.TIMERS_CALL_TOO_LARGE, "payloads of one call", operation=index,
-                          limit=limits.call_max_bytes)
+                          limit=limits.call_max_bytes, got=self._payload_bytes)
         if delay_ms == 0:
             self.due_places.append(place(queue, partition))
         flag = _JSON if is_json(payload) else _RAW
@@ -166,10 +167,14 @@ def whole_delay_ms(delay_ms: float, horizon_ms: int) -> int | None:
 def is_json(payload: bytes) -> bool:
     """Whether the bytes are one JSON text in UTF-8, which may stand inside another one as they are."""
     try:
-        _decode_raw(payload)  # walks over the text and builds nothing; does not look into strings
-        return payload.isascii() or bool(payload.decode())
+        if not payload.isascii():
+            payload.decode()  # what walks over the text does not look into strings
+        if b"\\ud" in payload or b"\\uD" in payload:  # a lone surrogate's escape is JSON, as in a push (PU-12)
+            payload, _ = masked(payload)
+        _decode_raw(payload)  # walks and builds nothing
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
+    return True
 
 
 def check_names(queue: bytes, key: bytes, partition: bytes, index: int | None = None) -> None:
@@ -236,14 +241,17 @@ def take_raws(raws: Sequence[msgspec.Raw], call: Call) -> Iterator[None]:
 class ExactCall:
     """A body read field by field. Its steps are taken in the order of checks of TM-26."""
 
-    def __init__(self, body: bytes) -> None:
-        """Raises Refused when the body is not the JSON of this route: that costs the client no token (README 28)."""
+    def __init__(self, body: bytes, operations_max: int) -> None:
+        """Raises Refused when the body is not the JSON of this route: that costs the client no token (README 28).
+
+        operations_max: what stands behind them in a call that is refused for their number is not looked at (M-51).
+        """
         try:
             decoded = _decode_raw_ops(body)
         except (msgspec.DecodeError, RecursionError) as error:
             raise Refused(errors.TIMERS_BAD_BODY, f"{errors.TIMERS_BAD_BODY.text}: {error}") from None
         self._raws = listed(decoded)
-        self._fields = [_fields_of(raw) for raw in self._raws]
+        self._fields = [_fields_of(raw) for raw in self._raws[:operations_max]]
         self.holds_cancel = any(_text(fields, "op") == "cancel" for fields in self._fields)
 
     def check_names(self) -> None:

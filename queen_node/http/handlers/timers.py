@@ -95,7 +95,7 @@ class TimerHandlers:
         subject = self._subject_of(request)
         call, exact = Call(self._limits, self._ids, subject), None
         if not (read_quickly(body, call) if len(body) <= SLICE_BYTES else await self._reads_in_slices(body, call)):
-            exact = ExactCall(body)
+            exact = ExactCall(body, self._limits.operations_max)
             exact.check_names()
         wait_s = self._quotas.take_write(request.tenant)  # one token, whatever the call holds (TM-26)
         if wait_s:
@@ -214,7 +214,9 @@ def _prefix(request: Request) -> bytes:
     prefix = (_query(request, "prefix") or "").encode()
     if not prefix:
         raise Refused(errors.TIMERS_PREFIX_REQUIRED)
-    if len(prefix) > PREFIX_MAX_BYTES or b"\0" in prefix:
+    if len(prefix) > PREFIX_MAX_BYTES:
+        raise Refused(errors.TIMERS_PREFIX_INVALID, limit=PREFIX_MAX_BYTES, got=len(prefix))
+    if b"\0" in prefix:
         raise Refused(errors.TIMERS_PREFIX_INVALID)
     if _query(request, "after") is not None or _query(request, "limit") is not None:
         raise Refused(errors.TIMERS_NO_PAGING)

@@ -312,7 +312,7 @@ def _top(body: bytes) -> _Body:
 
 def _check_count(count: int) -> None:
     if count > PARTS_MAX:
-        raise RefusedAt(Refused(TX_TOO_LARGE, "parts", limit=PARTS_MAX), None)
+        raise RefusedAt(Refused(TX_TOO_LARGE, "parts", limit=PARTS_MAX, got=count), None)
 
 
 def _decoded(data: bytes, decoder: msgspec.json.Decoder[_S], kind: type[_S]) -> _S:

@@ -235,6 +235,11 @@ async def test_queries_that_make_no_sense(query: str, reason: str) -> None:
     assert (await TimerDoor().get(f"q?{query}")).reason == (400, "timers_bad_request", reason)
 
 
+async def test_a_prefix_too_long_is_told_by_how_much() -> None:
+    """AD-34."""
+    assert "(limit 128, got 129)" in (await TimerDoor().get("q?mode=count&prefix=" + "p" * 129)).detail
+
+
 async def test_the_longest_prefix_is_accepted() -> None:
     assert (await TimerDoor().get("q?mode=count&prefix=" + "p" * 128)).document == {"count": 0}
 

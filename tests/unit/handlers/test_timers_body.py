@@ -227,16 +227,28 @@ async def test_a_body_larger_than_any_call() -> None:
     assert reply.reason == (413, "payload_too_large", "timers_call_too_large")
 
 
+async def test_what_stands_behind_too_many_operations_is_not_looked_at() -> None:
+    """TM-13, M-51: 16 MiB of little ones held the loop for 15 s before they were refused for their number."""
+    many = [op(str(number)) for number in range(256)]
+    for behind, reason in (
+        ([], ""), ([op("k" * 513)], "timers_too_many_ops"), ([0] * 1000, "timers_too_many_ops"),
+    ):
+        reply = await TimerDoor().post(*many, *behind)
+        assert reply.status == 200 if not reason else reply.reason == (400, "timers_bad_request", reason)
+
+
 @pytest.mark.parametrize("payload", [
     b'{"a":1}', b" 1 ", b'"\xc3\xbc"', b"null", b"[1e400]", b"-0", b"[" * 400 + b"]" * 400, b'"\\ud83d\\ude00"',
+    b'"\\ud800"', b'{"\\uDFFF":"\\\\ud800"}', b'"\\udc00\\ud800\xc3\xbc"',
 ])
 def test_payloads_that_are_json(payload: bytes) -> None:
+    """TM-51, PU-12: a lone surrogate's escape too, as in a push."""
     assert is_json(payload)
 
 
 @pytest.mark.parametrize("payload", [
-    b"", b" ", b"{", b"NaN", b"'a'", b'"\xff"', b'"\xed\xa0\x80"', b'"\\ud800"', b"1 2", b"\xef\xbb\xbf1", b"\x00",
-    b"[" * 50_000 + b"]" * 50_000, b'{"a":1,}', b'"\x01"',
+    b"", b" ", b"{", b"NaN", b"'a'", b'"\xff"', b'"\xed\xa0\x80"', b'"\\ud8"', b'"\\ud8zz"', b"1 2", b"\xef\xbb\xbf1",
+    b"\x00", b"[" * 50_000 + b"]" * 50_000, b'{"a":1,}', b'"\x01"',
 ])
 def test_payloads_that_would_break_an_answer_they_are_put_into(payload: bytes) -> None:
     """timers.md 10: they are accepted and marked."""
@@ -272,7 +284,7 @@ def outcome_exactly(body: bytes) -> tuple[list[object], str]:
     """What the exact reader makes of a body: the operations without their ids, or why not."""
     call = Call(TimerLimits(), IdMint(), None)
     try:
-        exact = ExactCall(body)
+        exact = ExactCall(body, TimerLimits().operations_max)
         exact.check_names()
         for _ in exact.take_into(call):
             pass
@@ -318,7 +330,7 @@ async def test_a_large_body_gives_the_loop_turns() -> None:
     except StopIteration as end:
         assert end.value is True
     assert turns >= 20 and len(call.operations) == 50
-    exact = ExactCall(body)
+    exact = ExactCall(body, TimerLimits().operations_max)
     assert sum(1 for _ in exact.take_into(Call(TimerLimits(), IdMint(), None))) == turns
     reply = await TimerDoor().call("POST", "/api/v1/timers", body)
     assert reply.status == 200 and len(reply.document["results"]) == 50

@@ -294,7 +294,7 @@ class TestRefusals:
         for body in bodies:
             assert await door.post(body) == (200, {
                 "success": False, "reason": "too_large", "results": [],
-                "error": "parts (limit 10000)" + ROLLED_BACK})
+                "error": "parts (limit 10000, got 10001)" + ROLLED_BACK})
         status, answer = await door.post(b" " * (BODY_MAX_BYTES + 1))
         assert (status, answer["reason"]) == (200, "too_large")
         small = Door(command_max_bytes=1000)

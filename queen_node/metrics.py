@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import accumulate
 from typing import NamedTuple, Protocol
@@ -89,7 +89,7 @@ class Metrics:
 
     def __init__(self, started_s: float) -> None:
         self.started_s = started_s  # by the clock that `Exposition` and LoopWatch read: trio's
-        self.before_scrape: list[Callable[[], None]] = []  # owners bring their gauges up to date here; must be quick
+        self.before_scrape: list[Callable[[], Iterable[None]]] = []  # owners bring their gauges up to date: in steps
         self.routes: Sequence[RouteCounts] = ()
         self.peers: Mapping[NodeId, PeerCounts] = {}
         self._rates: deque[tuple[float, int, int]] = deque()  # (monotonic s, requests, messages), oldest first
@@ -283,14 +283,17 @@ class Exposition(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
+    def refresh(self) -> Iterator[None]:
+        """Bring the gauges up to date, in steps between which others may run: of 10,000 groups there is much to sum."""
+        for refresh in self._metrics.before_scrape:
+            yield from refresh()
+
     def text(self) -> bytes:
-        """All families in Prometheus' text format 0.0.4."""
+        """All families in Prometheus' text format 0.0.4, as of the last `refresh`."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
         metrics = self._metrics
-        for refresh in metrics.before_scrape:
-            refresh()
         uptime_s = self._monotonic_s() - metrics.started_s
         yield GaugeMetricFamily("queen_uptime_seconds", "Seconds since the start.", value=uptime_s)
         yield GaugeMetricFamily(

@@ -233,7 +233,7 @@ class Node:
         peering = Peering(
             settings, opened.layout, source=self._source, report=self._report, hear_report=self._hear_report,
             log_place=opened.wal.synced_place)
-        self.metrics.before_scrape.append(lambda: setattr(self.metrics, "peers", peering.figures()))
+        self.metrics.before_scrape.append(partial(self._figures.read_peers, peering))
         return peering
 
     async def run(self, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:

@@ -165,6 +165,8 @@ class Operations:
 
     async def prometheus(self, request: Request) -> Response:
         """Prometheus' text form (AD-11)."""
+        for _ in self._exposition.refresh():
+            await trio.lowlevel.checkpoint()
         return Response(200, self._exposition.text(), PROMETHEUS, _NO_CACHE)
 
 

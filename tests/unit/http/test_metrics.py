@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,10 @@ async def answer(request: Request) -> Response:
 
 
 def scrape(metrics: Metrics) -> dict[str, Metric]:
-    text = Exposition(metrics, lambda: metrics.started_s + 5.0).text().decode()
+    exposition = Exposition(metrics, lambda: metrics.started_s + 5.0)
+    for _ in exposition.refresh():
+        pass
+    text = exposition.text().decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
@@ -61,7 +65,12 @@ def test_numbers_move() -> None:
     metrics.timers_fired["dead_lettered"] += 2
     metrics.timers_schedule_rejected["timers_too_many_ops"] = 3
     metrics.raft_index["applied"] = 17
-    metrics.before_scrape.append(lambda: setattr(metrics, "timers_pending", 9))
+
+    def refresh() -> Iterator[None]:
+        yield
+        metrics.timers_pending = 9
+
+    metrics.before_scrape.append(refresh)
     families = scrape(metrics)
     assert value(families, "queen_timers_fired_total", result="dead_lettered") == 2
     assert value(families, "queen_timers_dlq_total") == 2

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 import structlog
+import trio
 
 from queen_node.http.handlers.operations import (
     FAILED_SHOWN_MAX,
@@ -141,6 +142,24 @@ async def test_the_prometheus_text_and_its_headers() -> None:
     assert response.content_type == b"text/plain; version=0.0.4; charset=utf-8"
     assert response.headers == ((b"Cache-Control", b"no-cache"),)
     assert b"\nqueen_uptime_seconds 2.5\n" in response.body
+
+
+async def test_a_scrape_lets_others_run_between_its_steps() -> None:
+    """AD-8: it looks at all groups, and a node may have thousands."""
+    metrics, passes, steps = Metrics(10.0), 0, 50
+    metrics.before_scrape.append(lambda: iter([None] * steps))
+
+    async def count_passes() -> None:
+        nonlocal passes
+        while True:
+            await trio.lowlevel.checkpoint()
+            passes += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_passes)
+        await operations(READY, metrics).prometheus(GET)
+        nursery.cancel_scope.cancel()
+    assert passes >= steps // 2, "all but the first few of the steps, whoever comes first in each pass"
 
 
 async def test_status_says_that_the_loop_runs() -> None:

@@ -23,6 +23,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 MEMBERS_MAX: Final = 5  # M-71
 NODE_ID_MAX: Final = 65_535
 LISTEN_HOST: Final = "0.0.0.0"
+HOST_MAX_CHARS: Final = 253  # of a name in DNS, as of its labels: a resolver fails on more, whoever runs it
+_LABEL: Final = "[A-Za-z0-9_-]{1,63}"
+SHOWN_MAX: Final = 60  # characters of a wrong address in a refusal
 _FORM: Final = "id=raft_host:port/http_host:port, separated by commas"
 
 
@@ -96,9 +99,10 @@ def parse_force_recover(text: str) -> tuple[int, int]:
 
 def parse_address(text: str) -> Address:
     """`host:port`, `[v6]:port`. Raises ValueError."""
-    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s\[\]:/=,]+)):([0-9]{1,5})", text)
-    if found is None or not 1 <= int(found[3]) <= 65_535:
-        raise ValueError(f"an address is host:port, not {text!r}")
+    found = re.fullmatch(rf"(?:\[([0-9a-fA-F:.]+)\]|({_LABEL}(?:\.{_LABEL})*\.?)):([0-9]{{1,5}})", text)
+    if found is None or not 1 <= int(found[3]) <= 65_535 or len(found[2] or "") > HOST_MAX_CHARS:
+        shown = text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 1] + "…"
+        raise ValueError(f"an address is host:port, not {shown!r}")
     return Address(found[1] or found[2], int(found[3]))
 
 

@@ -127,7 +127,10 @@ async def dialled(
 ) -> AsyncIterator[WebSocketConnection]:
     """A websocket to a peer that granted it. Raises what CONNECTION_ENDS names, in a group or alone."""
     with trio.move_on_after(within_s) as patience:
-        stream = await trio.open_tcp_stream(*address)
+        try:
+            stream = await trio.open_tcp_stream(*address)
+        except ValueError as error:  # what the resolver does not take for a name at all: UnicodeError, of its codec
+            raise PeerFault(f"its host cannot be looked up: {error}") from error
     if patience.cancelled_caught:
         raise PeerFault(f"not reached within {within_s} s")
     set_options(stream, purpose)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import trio
 import trio.testing
 
 from raft.peer_frames import Call, CallFrame, FrameKind, RaftFrame, SnapshotFrame
-from raft.peer_handshake import Purpose
+from raft.peer_handshake import Address, Purpose
 from raft.peer_outbox import CONTROL_MESSAGE_MAX_BYTES, PORTION_BYTES
+from raft.transport import Peer
 from tests.cluster.relay import Front, Network
 from tests.cluster.transports import QUICK, Side, cluster, hello_of, node_frame
 
@@ -238,6 +240,16 @@ async def test_a_member_that_moved_is_dialled_at_its_new_address() -> None:
         assert moved.address != two.address
         one.know(moved)
         await one.until_connected(2, process_number=2)
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "a..b"])
+async def test_a_host_that_no_resolver_takes_is_one_that_is_not_reached(host: str) -> None:
+    """Such an address fails in the resolver's codec before anybody is asked; the node and its other peers go on."""
+    async with cluster(2) as (_, (one, two)):
+        one.transport.set_peers({2: Peer(two.address), 3: Peer(Address(host, 1))})
+        await one.until(lambda: any("cannot be looked up" in reason for reason in one.reasons("failed")))
+        two.know(one)
+        await one.until_connected(2)
 
 
 async def test_a_token_is_changed_by_one_restart_after_the_other() -> None:

@@ -43,6 +43,8 @@ def test_a_list_with_spaces_in_any_order_of_names_and_addresses() -> None:
         ("1=::1:7400/a:2", "host:port"),
         ("1=a b:1/a:2", "host:port"),
         ("1=a:1/a:2/a:3", "host:port"),
+        *((f"1={host}:1/a:2", "host:port") for host in (
+            "a..b", ".a", "é", "a\0b", "a" * 64, ".".join(["a" * 63] * 4))),  # no resolver takes any of them
         ("1=a:1/a:2,1=b:1/b:2", "id 1 twice"),
         ("1=a:1/a:2,2=a:1/b:2", "raft address a:1 twice"),
         ("1=a:1/a:2,2=b:1/a:2", "http address a:2 twice"),

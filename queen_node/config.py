@@ -80,11 +80,12 @@ def _clamped_to(least: int, most: int) -> Callable[[str], int]:
     return lambda text: min(max(parse_any(text), least), most)
 
 
-def _one_of(*words: str) -> Callable[[str], str]:
+def _one_of(*words: str, fold: bool = True) -> Callable[[str], str]:
     def parse(text: str) -> str:
-        if text.lower() not in words:
+        word = text.lower() if fold else text
+        if word not in words:
             raise ValueError(f"must be one of {', '.join(words)}")
-        return text.lower()
+        return word
 
     return parse
 
@@ -169,8 +170,8 @@ class Settings:
 
     # --- authentication (config.md 2): known, not built; JWT_ENABLED stops the boot
     jwt_enabled: bool = _switch("JWT_ENABLED", False, "require tokens; not built: stops the boot")
-    jwt_algorithm: str = _word(
-        "JWT_ALGORITHM", "hs256", ("hs256", "hs384", "hs512", "rs256", "rs384", "rs512", "eddsa", "auto"), "of tokens")
+    jwt_algorithm: str = _row("HS256", Row("JWT_ALGORITHM", _one_of(  # case matters (TA-30)
+        "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "EdDSA", "auto", fold=False), "of tokens"))
     jwt_secret: str = _text("JWT_SECRET", "", "HMAC secret", secret=True)
     jwt_public_key: str = _text("JWT_PUBLIC_KEY", "", "static RSA or Ed25519 key")
     jwt_jwks_url: str = _text("JWT_JWKS_URL", "", "key set")
@@ -207,6 +208,9 @@ class Settings:
     kv_max_value_bytes: int = _whole("QUEEN_KV_MAX_VALUE_BYTES", 65_536, "a value; beyond it 413", 1, MiB)
     kv_max_ops_per_call: int = _whole("QUEEN_KV_MAX_OPS_PER_CALL", 256, "operations a call", 1, 10_000)
     kv_max_keys_per_call: int = _whole("QUEEN_KV_MAX_KEYS_PER_CALL", 1024, "keys that a call names", 1, KEYS_MAX)
+    kv_require_grant: bool = _switch("QUEEN_KV_REQUIRE_GRANT", False, "no quota row: denied; not built: stops the boot")
+    kv_max_tenants: int = _whole("QUEEN_KV_MAX_TENANTS", 10_000, "unknown tenants tracked")
+    kv_quota_release_percent: int = _whole("QUEEN_KV_QUOTA_RELEASE_PERCENT", 90, "of a cap: refusals end", 1, 100)
     kv_sweep_ms: int = _whole("QUEEN_RAFT_KV_SWEEP_MS", 1000, "between looks for rows whose time is over", 1, 600_000)
     kv_sweep_limit: int = _whole("QUEEN_RAFT_KV_SWEEP_LIMIT", 512, "rows that a step removes", 1, 10_000)
     kv_read_rate: int = _whole("QUEEN_KV_READ_RATE", 200, "reads a second and tenant", 1, 10**9)
@@ -326,12 +330,14 @@ _NOT_BUILT = {
     "tls_key": "this release speaks no TLS",
     "tls_ca": "this release speaks no TLS",
     "encryption_key": "this release encrypts nothing",
+    "kv_require_grant": "this release knows no grants: nobody would be denied",
 }
 
 
 # Attributes that a later release reads: whoever sets one should know that it does nothing yet.
 _NO_EFFECT_YET = (
-    "fwd_inflight", "hold_ms", "request_id_window_s", "purge_hold_s", "log_cache_mb",
+    "kv_max_tenants", "kv_quota_release_percent", "fwd_inflight", "hold_ms", "request_id_window_s", "purge_hold_s",
+    "log_cache_mb",
     "admit_forward_hold_ms", "retention_interval_ms", "retention_batch",
     "retention_scan_per_s", "partition_cleanup_days", "partition_cleanup", "trace_retention_s", "metrics_flush_ms",
     "jwt_algorithm", "jwt_secret", "jwt_public_key", "jwt_jwks_url", "jwt_jwks_refresh_s", "jwt_jwks_timeout_ms",
@@ -383,7 +389,8 @@ def _parsed(env: str, parse: Callable[[str], object], text: str) -> object:
     try:
         return parse(text)
     except ValueError as error:
-        raise BadSetting(env, f"{error}, not {text!r}" if env not in _SECRETS else str(error)) from None
+        problem, got = str(error), f", not {text!r}"
+        raise BadSetting(env, problem if env in _SECRETS or problem.endswith(got) else problem + got) from None
 
 
 def _check(settings: Settings) -> None:

@@ -75,7 +75,7 @@ def open_layout(
         decided = others if joins else () if others else (node_id,)
         return _found_directory(places, node_id, decided, cluster_id), True
     except OSError as error:
-        raise CannotStart(f"{places.layout}: {error.strerror}") from error
+        raise CannotStart(f"{places.layout}: {error.strerror} (QUEEN_RAFT_DIR)") from error
     try:
         layout = msgspec.json.decode(raw, type=Layout)
     except msgspec.MsgspecError as error:

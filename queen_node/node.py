@@ -36,7 +36,7 @@ from queen_node.host import Host
 from queen_node.http.handlers.membership import MembershipHandlers
 from queen_node.http.handlers.operations import Health
 from queen_node.http.routes import Handler
-from queen_node.http.server import Server, bind, limits_from, take_descriptors, unbound
+from queen_node.http.server import Server, bind, limits_from, setting_of, take_descriptors, unbound
 from queen_node.keeper import Keeper, release_log
 from queen_node.layout import CannotStart, Layout, write_layout
 from queen_node.membership import MembershipDesk
@@ -51,6 +51,7 @@ from queen_node.opening import (
     open_group,
     open_machine,
     raft_settings,
+    time_source,
     untold_flip,
 )
 from queen_node.pass_end import PassEnd
@@ -66,7 +67,7 @@ from queen_node.state.rocks import StoreDamaged
 from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.timer_wheel import TimerWheel, run_wheel
 from queen_node.versions import unreadable
-from raft.clock import ShiftedWallTime, SystemTime, TimeSource, read_clocks
+from raft.clock import read_clocks
 from raft.core import Role
 from raft.group import RaftGroup
 from raft.laggards import supply
@@ -124,11 +125,7 @@ class Node:
         self.settings = settings
         self._listener, self._children = listener or unbound(settings.bind_address), children
         self._reached: Reached = _crash_point(settings)
-        system = SystemTime()
-        if not system.is_exact:
-            log.warning("no clock runs while the machine sleeps: it makes timers late", clock=system.clock_name)
-        self._source: TimeSource = (
-            ShiftedWallTime(system, Path(settings.test_clock_file)) if settings.test_clock_file else system)
+        self._source = time_source(settings)
         opened = open_data(settings)
         if settings.raft_force_recover:
             recover_alone(opened, settings, read_clocks(self._source))
@@ -282,7 +279,7 @@ class Node:
         try:
             await bind(self._listener, address, port, 0.0 if self._opened.is_new else PORT_PATIENCE_S)
         except OSError as error:
-            raise CannotStart(f"PORT: {address}:{port}: {error.strerror}") from error
+            raise CannotStart(f"{setting_of(error)}: {address}:{port}: {error.strerror}") from error
         bound: int = self._listener.getsockname()[1]
         return bound
 

@@ -18,7 +18,14 @@ from queen_node.state.members import was_known
 from queen_node.state.rocks import RocksEngine, StoreDamaged
 from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.state.store import Store, read_meta
-from raft.clock import GroupClock, TimeSource, estimate_after_restart, read_clocks
+from raft.clock import (
+    GroupClock,
+    ShiftedWallTime,
+    SystemTime,
+    TimeSource,
+    estimate_after_restart,
+    read_clocks,
+)
 from raft.configurations import decode_configuration
 from raft.core import Core
 from raft.disk import FileDisk
@@ -52,6 +59,21 @@ class Opened:
     layout: Layout
     listed: tuple[int, ...]  # the nodes that the settings name
     refused_key: bytes = b""  # see Store
+
+
+def time_source(settings: config.Settings) -> TimeSource:
+    """This machine's clocks, the wall clock as a test hook shifts it. Raises CannotStart."""
+    system = SystemTime()
+    if not system.is_exact:
+        log.warning("no clock runs while the machine sleeps: it makes timers late", clock=system.clock_name)
+    if not settings.test_clock_file:
+        return system
+    shifted = ShiftedWallTime(system, Path(settings.test_clock_file))
+    try:
+        read_clocks(shifted)
+    except (ValueError, OSError) as error:
+        raise CannotStart(f"QUEEN_TEST_CLOCK_FILE: {settings.test_clock_file}: must hold whole ms: {error}") from error
+    return shifted
 
 
 def open_data(settings: config.Settings) -> Opened:

@@ -59,6 +59,11 @@ async def bind(listener: socket.socket, address: str, port: int, patience_s: flo
     listener.listen(BACKLOG)
 
 
+def setting_of(error: OSError) -> str:
+    """The variable that an operator has to change after a bind that failed."""
+    return "PORT" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "QUEEN_BIND_ADDR"
+
+
 def limits_from(settings: Settings, doors: int = 1) -> Limits:
     """The limits that an operator has set; of the connections, one of several doors takes its share."""
     return Limits(

@@ -63,6 +63,9 @@ def test_empty_is_the_default(text: str) -> None:
         ("METRICS_FLUSH_MS", "999"), ("QUEEN_RAFT_GROUPS", "65"), ("QUEEN_RAFT_LOG_KEEP", "many"),
         ("QUEEN_STMT_TIMEOUT_MS", "soon"), ("DEFAULT_TIMEOUT", "x"),
         ("QUEEN_RAFT_NODE_ID", "0"), ("QUEEN_MAX_BODY_BYTES", "9" * 30),
+        ("JWT_ALGORITHM", "hs256"), ("JWT_ALGORITHM", "AUTO"),  # TA-30: case matters
+        ("QUEEN_KV_REQUIRE_GRANT", "perhaps"), ("QUEEN_KV_MAX_TENANTS", "0"),
+        ("QUEEN_KV_QUOTA_RELEASE_PERCENT", "101"),
     ],
 )
 def test_a_bad_value_stops_the_boot_and_names_the_variable(env: str, text: str) -> None:
@@ -70,6 +73,7 @@ def test_a_bad_value_stops_the_boot_and_names_the_variable(env: str, text: str) 
     with pytest.raises(BadSetting, match=env) as caught:
         load({env: text})
     assert caught.value.env == env
+    assert str(caught.value).count(repr(text)) == 1  # what was given is said, once
 
 
 @pytest.mark.parametrize(
@@ -79,6 +83,7 @@ def test_a_bad_value_stops_the_boot_and_names_the_variable(env: str, text: str) 
         {"QUEEN_TLS_CERT": "/cert.pem"},
         {"QUEEN_TLS_KEY": "/key.pem"},
         {"QUEEN_ENCRYPTION_KEY": "00" * 32},
+        {"QUEEN_KV_REQUIRE_GRANT": "1"},
         {"QUEEN_CONSUME_FAST": "1"},
         {"QUEEN_RAFT_CLIENT_OFFLOAD": "0"},
     ],

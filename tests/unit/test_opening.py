@@ -10,7 +10,7 @@ import pytest
 from queen_node import config
 from queen_node.closed_groups import Glance
 from queen_node.layout import CannotStart
-from queen_node.opening import Opened, glance_at, open_data, open_group, open_machine, untold_flip
+from queen_node.opening import Opened, glance_at, open_data, open_group, open_machine, time_source, untold_flip
 from queen_node.state.keys import INCARNATIONS
 from queen_node.state.snapshot_rows import RowsReader, view
 from queen_node.state.store import Store
@@ -152,3 +152,21 @@ def test_a_row_of_incarnations_that_cannot_be_read_refuses_the_start(directory: 
     with pytest.raises(CannotStart, match="the row of incarnations"):
         directory.start()
     directory.opened = None
+
+
+@pytest.mark.parametrize("text", ["soon", "1.5", None])
+def test_a_clock_file_without_a_number_stops_the_boot_by_name(tmp_path: Path, text: str | None) -> None:
+    """README 24, config.md 10; None: a directory."""
+    if text is None:
+        (tmp_path / "offset").mkdir()
+    else:
+        (tmp_path / "offset").write_text(text)
+    hooked = config.load({"QUEEN_TEST_HOOKS": "1", "QUEEN_TEST_CLOCK_FILE": str(tmp_path / "offset")})
+    with pytest.raises(CannotStart, match="QUEEN_TEST_CLOCK_FILE: "):
+        time_source(hooked)
+
+
+def test_a_directory_that_is_none_is_refused_by_the_name_of_its_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CannotStart, match="QUEEN_RAFT_DIR"):
+        open_data(config.load({"QUEEN_RAFT_DIR": str(tmp_path / "file")}))

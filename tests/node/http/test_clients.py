@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from queen_node.http.connection import Limits
 from queen_node.http.messages import TEXT, Request, Response
 from queen_node.http.routes import Level, Route
+from queen_node.http.server import bind, setting_of, unbound
 from tests.node.http.serving import PATIENCE_S, SETTLE_S, Client, serving, until
 
 
@@ -303,3 +304,15 @@ async def test_run_returns_when_the_last_connection_has_ended(mock_clock: MockCl
         await pass_time(mock_clock, 2)
         await until(lambda: node.metrics.connections == 0)
         assert await client.rest() == b""
+
+
+async def test_a_bind_that_fails_names_the_setting_to_change() -> None:
+    """README 24."""
+    taken = unbound("127.0.0.1")
+    with taken, unbound("127.0.0.1") as late, unbound("192.0.2.1") as strange:
+        await bind(taken, "127.0.0.1", 0)
+        with pytest.raises(OSError) as in_use:
+            await bind(late, "127.0.0.1", taken.getsockname()[1])
+        with pytest.raises(OSError) as nowhere:  # an address for documentation: no machine has it
+            await bind(strange, "192.0.2.1", 0)
+    assert (setting_of(in_use.value), setting_of(nowhere.value)) == ("PORT", "QUEEN_BIND_ADDR")

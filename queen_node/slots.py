@@ -23,11 +23,12 @@ class ResultSlot(Protocol):
 class Slot:
     """One waiter, one result. An Event and a scope a request cost twice as much as the rest of the hand-over."""
 
-    __slots__ = ("_result", "_waiter")
+    __slots__ = ("_result", "_waiter", "_watch")
 
     def __init__(self) -> None:
         self._result: bytes | Unavailable | None = None
         self._waiter: trio.lowlevel.Task | None = None
+        self._watch: trio.CancelScope | None = None  # of the waiter, while it looks whether the client goes
 
     @property
     def answered(self) -> bool:
@@ -42,6 +43,8 @@ class Slot:
         if self._waiter is not None:
             trio.lowlevel.reschedule(self._waiter)
             self._waiter = None
+        elif self._watch is not None:
+            self._watch.cancel()
 
     async def wait(self) -> bytes:
         """The result. Raises Unavailable when that is the result. A checkpoint only if it has to wait."""
@@ -61,20 +64,13 @@ class Slot:
         return result  # type: ignore[return-value]
 
     async def wait_watching(self, client_gone: Callable[[], Awaitable[None]], withdraw: Callable[[], None]) -> bytes:
-        """The result of a long poll; if the client goes first, withdraw it and wait for what became of it (PA-23)."""
-        async with trio.open_nursery() as nursery:
+        """The result of a long poll; if the client goes first, withdraw it and wait for what became of it (PA-23).
 
-            async def watch() -> None:
+        The waiter itself watches: a task beside it, and its nursery, cost 50 us a poll.
+        """
+        if self._result is None:
+            with trio.CancelScope() as self._watch:
                 await client_gone()
+            if self._result is None:
                 withdraw()
-
-            nursery.start_soon(watch)
-            result: bytes | Unavailable
-            try:
-                result = await self.wait()
-            except Unavailable as refusal:  # raised in here it would come out in a group, and count as a fault of ours
-                result = refusal
-            nursery.cancel_scope.cancel()
-        if isinstance(result, Unavailable):
-            raise result
-        return result
+        return await self.wait()

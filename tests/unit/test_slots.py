@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+import trio.testing
 
 from queen_node.broker import Unavailable
 from queen_node.slots import Slot
@@ -42,3 +43,34 @@ async def _answer_later(slot: Slot) -> None:
 async def test_a_client_that_leaves_withdraws_and_the_result_is_still_awaited() -> None:
     slot = Slot()
     assert await slot.wait_watching(trio.lowlevel.checkpoint, lambda: slot.answer(b"nothing")) == b"nothing"
+
+
+async def test_a_result_that_comes_first_withdraws_nothing() -> None:
+    """Also when the client goes in the same moment."""
+    slot, withdrawn = Slot(), list[bool]()
+
+    async def answered_while_it_goes() -> None:
+        await trio.lowlevel.checkpoint()
+        slot.answer(b"result")
+
+    assert await slot.wait_watching(answered_while_it_goes, lambda: withdrawn.append(True)) == b"result"
+    assert await slot.wait_watching(trio.sleep_forever, lambda: withdrawn.append(True)) == b"result"  # it is there
+    assert not withdrawn
+
+
+async def test_whoever_cancels_the_waiter_ends_also_its_watch() -> None:
+    slot, withdrawn, ended = Slot(), list[bool](), list[str]()
+
+    async def gone() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append("watch")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(slot.wait_watching, gone, lambda: withdrawn.append(True))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert ended == ["watch"] and not withdrawn
+    slot.answer(b"nobody waits")  # the group may decide yet
+    assert slot.answered

@@ -165,6 +165,23 @@ class PipelineStep(Call):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Move(Call):
+    """One move of an entity, with its repeats: a transaction that acks its input, writes the entity's row where it is
+    still as the move `before` left it, and schedules or cancels the entity's timer. attempt: unique in the run, and the
+    version of the timer. source, input_txn: queue and id of the input. timer: schedule, cancel or nothing; status: what
+    was answered of it."""
+
+    entity: str
+    attempt: str
+    before: str
+    source: str
+    input_txn: str
+    state: str
+    timer: str = ""
+    status: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Permit(Call):
     """One operation on a lock. kind: acquire, renew, release. token: the one that it named, 0 for an acquire.
 
@@ -249,6 +266,7 @@ class History:
     still_pending: (queue, key) of timers that a list showed at the end, after the longest delay had passed.
     outputs, late_outputs, step_counts: of the pipeline: what its steps pushed, what the timers of its steps became, and
     how many steps each key counted.
+    entities: of each the state at the end, and the attempt of the move that wrote it.
     guarded: what work under guards pushed, by the locks' partitions.
     letters, mended: of the timers whose fires fail: the dead letters, and what fired after all.
     drained: the worker groups were read to the end. outages: when no node could answer, by the same clock as the calls.
@@ -261,6 +279,7 @@ class History:
     outputs: list[Message] = field(default_factory=list)
     late_outputs: list[Message] = field(default_factory=list)
     step_counts: dict[str, int] = field(default_factory=dict)
+    entities: dict[str, tuple[str, str]] = field(default_factory=dict)
     guarded: list[Message] = field(default_factory=list)
     letters: list[Letter] = field(default_factory=list)
     mended: list[Message] = field(default_factory=list)

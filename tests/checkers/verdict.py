@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tests.checkers import delivery, failing, kv, leases, log, permits, pipeline, timer_books, timer_fires, timer_lives
+from tests.checkers import (
+    delivery,
+    entities,
+    failing,
+    kv,
+    leases,
+    log,
+    permits,
+    pipeline,
+    timer_books,
+    timer_fires,
+    timer_lives,
+)
 from tests.checkers.history import History, Violation, counts
 
 Checker = Callable[[History], list[Violation]]
@@ -39,6 +51,9 @@ CHECKERS: Sequence[Checker] = (
     pipeline.check_inputs,
     pipeline.check_steps,
     pipeline.check_parts,
+    entities.check_moves,
+    entities.check_inputs,
+    entities.check_timers,
     permits.check_tokens,
     permits.check_exclusive,
     permits.check_guards,

@@ -24,7 +24,14 @@ from raft.leadership import Leadership
 from raft.messages import HardState, Message, PreVote, Vote
 from raft.quorum import Configuration
 from tests.simulation.parts import Parts
-from tests.simulation.transaction_bugs import AcksUnfenced, RollsBackNoCounts
+from tests.simulation.transaction_bugs import (
+    AcksUnfenced,
+    CancelsNothing,
+    GuardsNothing,
+    LendsForLess,
+    RollsBackNoCounts,
+    RollsBackNoTimers,
+)
 from tests.unit.raft import mutants
 
 
@@ -291,6 +298,10 @@ BUGS: dict[str, Parts] = {
     "half of a key/value call is carried out": Parts(new_machine=CarriesOutHalf),
     "an ack in a transaction is not fenced": Parts(new_machine=AcksUnfenced),
     "a rolled back transaction counts all the same": Parts(new_machine=RollsBackNoCounts),
+    "a rolled back transaction leaves its timers": Parts(new_machine=RollsBackNoTimers),
+    "a cancel in a transaction takes nothing": Parts(new_machine=CancelsNothing),
+    "a guard stops nothing": Parts(new_machine=GuardsNothing),
+    "a permit is short": Parts(new_machine=LendsForLess),
     "a message reaches another life": Parts(life_heard=_other_life),
     "memory outlives the state that it is of": Parts(new_machine=RemembersAcrossTheFlip),
 }

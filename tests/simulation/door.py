@@ -18,6 +18,7 @@ from queen_node.errors import Refused
 from queen_node.http.handlers.kv import KvHandlers
 from queen_node.http.handlers.kv_calls import KvLimits
 from queen_node.http.handlers.kv_gate import KvGate
+from queen_node.http.handlers.locks import LockHandlers
 from queen_node.http.handlers.pop import PopHandlers
 from queen_node.http.handlers.push import PushHandlers
 from queen_node.http.handlers.timer_calls import TimerLimits
@@ -91,6 +92,7 @@ class Door:
             monotonic_s=lambda: process.now_s)
         self._router = build_router({
             **KvHandlers(gate, process.ids, limits).handlers(),
+            **LockHandlers(gate, process.ids).handlers(),
             "push": PushHandlers(
                 node, process.ids, timeout_ms=timeout_ms, monotonic_s=lambda: process.now_s).push,
             "pop_queue": PopHandlers(node, process.ids).pop_queue,

@@ -14,10 +14,14 @@ from typing import Final
 from tests.simulation.calls import KNOCK_US, Caller, Ground, Script
 from tests.simulation.clients import Client
 from tests.simulation.kv_client import KvClient
-from tests.simulation.last_look import DRAIN_LEASE_S, LOOK_EVERY_US, wait_for_timers, witness
+from tests.simulation.last_look import LOOK_EVERY_US, wait_for_timers, witness
 from tests.simulation.workers import DoorRoad, talk, worker
-from tests.simulation.world import SECOND
-from tests.workloads.pipeline import INPUTS, LATE, LEASES_S, OUTPUTS, PIPELINE_QUEUES, PipelineClient
+from tests.simulation.world import MS, SECOND
+from tests.workloads import entities
+from tests.workloads.entities import DEADLINES, ENTITY_QUEUES, EntityClient
+from tests.workloads.leases import LEASES_S
+from tests.workloads.locks import GUARDED, LockClient
+from tests.workloads.pipeline import INPUTS, LATE, OUTPUTS, PIPELINE_QUEUES, PipelineClient
 
 CLIENTS_BEGIN_AT: Final = 3000  # their numbers
 
@@ -74,7 +78,7 @@ class Pipeline(Extra):
         history, world = self.ground.history, self.ground.world
         empty_since_us: int | None = None
         while empty_since_us is None or world.now_us - empty_since_us < (max(LEASES_S) + 1) * SECOND:
-            found = yield from talk(client.work(lease_s=DRAIN_LEASE_S, wait_ms=LOOK_EVERY_US // 1000, dawdles=0))
+            found = yield from talk(client.work(lease_s=max(LEASES_S), wait_ms=LOOK_EVERY_US // 1000, dawdles=0))
             if found is not False:
                 empty_since_us = None
             elif empty_since_us is None:
@@ -87,10 +91,57 @@ class Pipeline(Extra):
         history.step_counts = counts
 
 
+class Entities(Extra):
+    """W13."""
+
+    queues = ENTITY_QUEUES
+
+    def clients(self) -> Sequence[Script]:
+        """See `Extra`."""
+        return [
+            worker(self.ground, EntityClient, CLIENTS_BEGIN_AT + number, Random(self._dice.random()))
+            for number in range(self._dice.choice((3, 4)))]
+
+    def finish(self) -> Script:
+        """See `Extra`. What happened is dealt with, and the deadlines that come of it, until there are no more."""
+        client = EntityClient(self._road(), CLIENTS_BEGIN_AT, self._dice)
+        history, world = self.ground.history, self.ground.world
+        quiet_us = max(max(LEASES_S) * SECOND, entities.DELAYS_MS[1] * MS) + SECOND
+        quiet_since_us = world.now_us
+        while world.now_us - quiet_since_us < quiet_us:
+            for queue in ENTITY_QUEUES:
+                found = yield from talk(client.work(queue, lease_s=max(LEASES_S), dawdles=0))
+                if found is not False:
+                    quiet_since_us = world.now_us
+            yield LOOK_EVERY_US
+        yield from wait_for_timers(Client(self.ground.apart(), CLIENTS_BEGIN_AT, self._dice), DEADLINES)
+        for queue in ENTITY_QUEUES:
+            yield from witness(self.ground, queue, history.log)
+        while (rows := (yield from talk(client.read_all()))) is None:
+            yield KNOCK_US
+        history.entities = {entity: (row.state, row.move) for entity, row in rows.items()}
+
+
+class Locks(Extra):
+    """W11, W11b."""
+
+    queues = (GUARDED,)
+
+    def clients(self) -> Sequence[Script]:
+        """See `Extra`."""
+        return [
+            worker(self.ground, LockClient, CLIENTS_BEGIN_AT + number, Random(self._dice.random()))
+            for number in range(self._dice.choice((3, 4)))]
+
+    def finish(self) -> Script:
+        """See `Extra`."""
+        return witness(self.ground, GUARDED, self.ground.history.guarded)
+
+
 # The name of the dice, the share of the seeds, and the kinds of which such a seed has one.
 ROWS: Final[Sequence[tuple[str, float, Sequence[type[Extra]]]]] = (
     ("extras", 0.3, (KvCalls,)),
-    ("more extras", 0.3, (Pipeline,)),
+    ("more extras", 0.25, (Pipeline, Entities, Locks)),
 )
 
 

@@ -36,7 +36,11 @@ FOUND_BY = {
     "a repeated call counts again": 3,
     "half of a key/value call is carried out": 6,
     "an ack in a transaction is not fenced": 47,
-    "a rolled back transaction counts all the same": 5,
+    "a rolled back transaction counts all the same": 18,
+    "a rolled back transaction leaves its timers": 251,
+    "a cancel in a transaction takes nothing": 7,
+    "a guard stops nothing": 5,
+    "a permit is short": 372,
     "a message reaches another life": 2,
     "memory outlives the state that it is of": 3,
 }

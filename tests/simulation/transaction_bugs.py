@@ -1,11 +1,11 @@
-"""Known bugs of transactions, to be put back: see `bugs`."""
+"""Known bugs of transactions and locks, to be put back: see `bugs`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from queen_node.commands import NO_CAPS, Kind
+from queen_node.commands import NO_CAPS, Kind, KvOp, LockOp, TimerOp
 from queen_node.state.machine import HANDLERS, Answer, Application, Machine
 from queen_node.state.transactions import RolledBack, Wanted
 
@@ -52,3 +52,54 @@ class RollsBackNoCounts(Machine):
 
     def begin(self, *, index: int, term: int, data: bytes) -> Application:
         return _begin_with(super().begin(index=index, term=term, data=data), _LeavesCounts)
+
+
+class _LeavesTimers(_RollsBackLess):
+    @staticmethod
+    def leaves(wanted: Wanted) -> list[Any]:
+        return [Kind.TIMERS, b"", wanted.timers, wanted.firing, False]
+
+
+class RollsBackNoTimers(Machine):
+    """G-T4: what a transaction that is rolled back would schedule or cancel is scheduled or cancelled."""
+
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        return _begin_with(super().begin(index=index, term=term, data=data), _LeavesTimers)
+
+
+class CancelsNothing(Machine):
+    """G-T4: a cancel in a transaction looks at another key than the schedules do."""
+
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        application = super().begin(index=index, term=term, data=data)
+        for command in application.commands:
+            if command[0] == Kind.TRANSACTION:
+                command[6] = [
+                    [TimerOp.CANCEL, operation[1], operation[2] + b"?", operation[3]]
+                    if operation[0] == TimerOp.CANCEL else operation for operation in command[6]]
+        return application
+
+
+class GuardsNothing(Machine):
+    """G-K6: a transaction whose guard is lost commits all the same."""
+
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        application = super().begin(index=index, term=term, data=data)
+        for command in application.commands:
+            if command[0] == Kind.TRANSACTION:
+                command[5] = [
+                    [*operation[:4], False] if operation[0] == KvOp.CHECK else operation for operation in command[5]]
+        return application
+
+
+class LendsForLess(Machine):
+    """LK-34: no permit lasts longer than a second."""
+
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        application = super().begin(index=index, term=term, data=data)
+        for command in application.commands:
+            if command[0] == Kind.LOCKS:
+                command[2] = [
+                    [*operation[:2], 1, *operation[3:]] if operation[0] == LockOp.ACQUIRE else operation
+                    for operation in command[2]]
+        return application

@@ -78,6 +78,8 @@ class LockClient:
         item = {"queue": GUARDED, "partition": held.lock, "transactionId": txn, "payload": {"token": held.token}}
         told = await self._road.call("POST", "/api/v1/transaction", {
             "operations": [{"type": "push", "items": [item]}], "kv": [held.guard]})
+        if "kv_precondition" in told.why:
+            self._road.reached("a lost guard stopped work")
         self._road.note(Guarded(client=self._number, **told.times(), lock=held.lock, token=held.token, txn=txn))
 
     async def look(self) -> None:
@@ -96,6 +98,8 @@ class LockClient:
         slot = result.get("slot", slot)
         granted = (operation["token"] if kind == "release" else result["token"]) if done else 0
         owner = owner or operation["owner"]
+        if done:
+            self._road.reached(f"a permit: {kind}")
         if done and kind != "release":
             self._kept.append(Held(name, slot, granted, owner, result["guard"]))
         self._road.note(Permit(

@@ -107,6 +107,7 @@ class MembershipDesk:
         self._seen_index = -1
         self._know_again_s = 0.0
         self._done_told, self._done_again_s = 0, 0.0
+        self._removed_by = 0  # the change that took this node out, once it is told so: it hears no more of the log
         self._changed = _Watched()
         self._asked: dict[int, Slot] = {}
         self._last_ask = 0
@@ -308,7 +309,7 @@ class MembershipDesk:
             job = self.row.job
             if job is not None and job.number > number:
                 raise OperatorRefused("membership_changed", "another change has taken this one's place")
-            if job is not None and job.number == number and job.done:
+            if (job is not None and job.number == number and job.done) or self._removed_by >= number:
                 return
             await self._changed.wait(STEP_S)
 
@@ -426,6 +427,7 @@ class MembershipDesk:
                 self._acquaintances.hear_known(node, call)
             case Removed(number):
                 if number >= next_number(self.row) - 1:
+                    self._removed_by = number
                     self._on_removed()
 
     async def _answer(self, node: NodeId, number: int, raw: bytes) -> None:

@@ -108,6 +108,7 @@ async def test_how_long_it_may_take(text: bytes, seconds: float) -> None:
     ("membership_remove", None, b"", {"id": b"%ff"}),
     ("membership_remove", None, b"", {"id": b"0"}),
     ("membership_remove", None, b"", {"id": b"65536"}),
+    ("membership_remove", None, b"", {"id": b"03"}),
     ("membership_remove", None, b"", {"id": b"0000000041"}),  # was taken for node 4
     ("membership_remove", None, b"timeoutMs=soon", {"id": b"3"}),
     ("raft_transfer", {"to": 0}, b"", {}),

@@ -225,6 +225,17 @@ async def test_bodies(body: bytes, reason: str) -> None:
     assert (await KvDoor().call("POST", "/api/v1/locks", body)).reason == (400, "locks_bad_request", reason)
 
 
+async def test_a_body_longer_than_any_call_is_not_read() -> None:
+    """M-51, AD-34; the longest call passes, whatever its writer escapes."""
+    names = [{"name": f"{number:0>256}", "owner": "o" * 256} for number in range(64)]
+    whole = msgspec.json.encode({"operations": [{"op": "acquire", "ttlSeconds": 1, **name} for name in names]})
+    longest = whole.replace(b"0", b"\\u0030").replace(b"o", b"\\u006f")
+    assert (await KvDoor().call("POST", "/api/v1/locks", longest)).status == 200
+    reply = await KvDoor().call("POST", "/api/v1/locks", b'{"operations":[]}'.ljust((1 << 20) + 1))
+    assert reply.reason == (400, "locks_bad_request", "locks_bad_body")
+    assert "(limit 1048576, got 1048577)" in reply.document["detail"]
+
+
 async def test_limits_of_a_call() -> None:
     """LK-12: 64 operations, each another name; 4,096 slots, of which a get counts 1,000 and an acquire its limit."""
     door = KvDoor()

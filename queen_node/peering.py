@@ -38,6 +38,7 @@ from raft.peer_frames import (
 from raft.peer_outbox import CONTROL_MESSAGE_MAX_BYTES
 from raft.peer_socket import PeerFault
 from raft.transport import Peer, Transport
+from raft.waiting import sleep_until_next
 
 NODE_FRAME_EVERY_S = 0.1  # M-30
 LARGE_APPENDS_LAST_S = 1.0  # after a large append its followers go the same way, or they would overtake it
@@ -234,7 +235,7 @@ class Peering:
 
     async def _tick(self) -> None:
         while True:
-            late_s = await _sleep_until_next(self._tick_s)
+            late_s = await sleep_until_next(self._tick_s)
             if not self.held:
                 self._host.tick(late_s)
 
@@ -246,11 +247,4 @@ class Peering:
                 self._transport.send_node_frame(peer, NodeFrame(
                     self._source.boottime_us(), self._source.boot_id, self._process_number, quiet_count, quiet_hash,
                     report.disk_used_percent, report.quorum_silent_ms, report.log_place))
-            await _sleep_until_next(NODE_FRAME_EVERY_S)
-
-
-async def _sleep_until_next(period_s: float) -> float:
-    """Until the clock shows a multiple of it: what has one period wakes an idle node once. Returns how late, s."""
-    until_s = (trio.current_time() // period_s + 1) * period_s
-    await trio.sleep_until(until_s)
-    return trio.current_time() - until_s
+            await sleep_until_next(NODE_FRAME_EVERY_S)

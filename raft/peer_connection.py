@@ -21,7 +21,7 @@ from raft.peer_frames import Frame, FrameKind, Hello, NodeFrame, Parts, decode, 
 from raft.peer_handshake import Purpose, judge_hello
 from raft.peer_outbox import BulkOutbox, ControlOutbox
 from raft.peer_socket import CONNECTION_ENDS, PeerFault, reason_of
-from raft.waiting import Bell
+from raft.waiting import Bell, sleep_until_next
 
 CLOSE_REASON_MAX_BYTES: Final = 120  # a websocket's close frame has 123
 GOING_AWAY: Final = 1001
@@ -225,7 +225,7 @@ class ControlConnection(PeerConnection):
     async def _watch_for_silence(self) -> None:
         settings = self._settings
         while self._silent_steps < settings.silent_steps:
-            await trio.sleep(settings.silence_step_s)
+            await sleep_until_next(settings.silence_step_s)
             self._silent_steps += 1
         raise PeerSilent(f"no node frame for {settings.silence_step_s * settings.silent_steps:g} s")
 

@@ -1,10 +1,18 @@
-"""Two ways to wait: for another task's ring, and longer after each failure."""
+"""Three ways to wait: together with all that has the same period, for another task's ring, longer after each failure.
+"""
 
 from __future__ import annotations
 
 from random import Random
 
 import trio
+
+
+async def sleep_until_next(period_s: float) -> float:
+    """Until the clock shows a multiple of it: what has one period wakes an idle node once. Returns how late, s."""
+    until_s = (trio.current_time() // period_s + 1) * period_s
+    await trio.sleep_until(until_s)
+    return trio.current_time() - until_s
 
 
 class Bell:

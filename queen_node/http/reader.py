@@ -6,6 +6,7 @@ before it is still answered, then the refusal, then the connection closes. The p
 
 from __future__ import annotations
 
+import re
 from collections import deque
 
 import httptools
@@ -17,6 +18,7 @@ HEAD_MAX_BYTES = 64 * 1024  # request line and headers; a head that comes in one
 READ_MAX_BYTES = 64 * 1024  # of one read: as small requests in a pipeline they take about 6 ms to parse
 FRAMING_MAX_BYTES = 1024 * 1024  # of a chunked body: what chunk sizes and trailers may take beyond the limit of a body
 
+_NO_ASCII = re.compile(rb"[\x80-\xff]")
 _METHODS = {name.encode(): name for name in ("GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS")}
 
 # Headers that say nothing of how a body comes, as clients mostly write them: a request of these alone is not looked at
@@ -66,6 +68,8 @@ class RequestReader:
 
     def feed(self, data: bytes) -> None:
         """Take in bytes as they were read. Never raises; after a `failure` the bytes are dropped."""
+        if self.current is None and not self.in_head and not data.isascii():
+            data = _with_escaped_target(data)
         while data and self.failure is None:
             try:
                 self._parser.feed_data(data)
@@ -193,6 +197,18 @@ def _framing(request: Request) -> bytes:
         if value is not None and value.strip(b"0"):
             return b"%b: %b" % (name, value)
     return b""
+
+
+def _with_escaped_target(data: bytes) -> bytes:
+    """What begins with a request line, whose target the parser takes in ASCII only.
+
+    Names are any Unicode (PU-20), and a hand-written call puts them into its path as they are: so they get the escapes
+    that they lack, where the line came whole. Of UTF-8 the route judges, as of any escapes (TM-3).
+    """
+    line, end, rest = data.partition(b"\n")
+    if not end or line.isascii():
+        return data
+    return _NO_ASCII.sub(lambda found: b"%%%02X" % ord(found[0]), line) + end + rest
 
 
 def _without_authority(target: bytes) -> bytes:

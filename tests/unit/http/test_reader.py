@@ -134,6 +134,18 @@ def test_the_forms_of_a_target(target: bytes, path: bytes, query: bytes) -> None
     assert (reader.ready[0].raw_path, reader.ready[0].raw_query) == (path, query)
 
 
+def test_a_target_may_hold_names_as_they_are() -> None:
+    """PU-20, TM-3: whoever writes a call by hand does not escape them; what is no UTF-8 is the route's to refuse."""
+    body = "é".encode()
+    reader = read(
+        "GET /pop/été?g=ñ HTTP/1.1\r\nX: é\r\n\r\n".encode(), b"GET /\xff HTTP/1.1\r\n\r\n",
+        b"POST /p HTTP/1.1\r\nContent-Length: 2\r\n\r\n" + body, b"POST /q HTTP/1.1\r\nContent-Length: 2\r\n\r\n", body)
+    assert seen(reader) == [
+        ("GET", b"/pop/%C3%A9t%C3%A9", b"g=%C3%B1", b""), ("GET", b"/%FF", b"", b""),
+        ("POST", b"/p", b"", body), ("POST", b"/q", b"", body)]
+    assert reader.ready[0].header(b"x") == body
+
+
 def test_what_follows_a_last_request_is_nobodys() -> None:
     reader = read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
     assert len(reader.ready) == 1

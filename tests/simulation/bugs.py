@@ -27,10 +27,13 @@ from tests.simulation.parts import Parts
 from tests.simulation.transaction_bugs import (
     AcksUnfenced,
     CancelsNothing,
+    GivesUpSooner,
     GuardsNothing,
     LendsForLess,
+    LosesTheDead,
     RollsBackNoCounts,
     RollsBackNoTimers,
+    WaitsNoLonger,
 )
 from tests.unit.raft import mutants
 
@@ -302,6 +305,9 @@ BUGS: dict[str, Parts] = {
     "a cancel in a transaction takes nothing": Parts(new_machine=CancelsNothing),
     "a guard stops nothing": Parts(new_machine=GuardsNothing),
     "a permit is short": Parts(new_machine=LendsForLess),
+    "a failing fire is tried once less": Parts(new_machine=GivesUpSooner),
+    "the wait of a failing fire does not grow": Parts(new_machine=WaitsNoLonger),
+    "a timer that failed for good leaves nothing": Parts(new_machine=LosesTheDead),
     "a message reaches another life": Parts(life_heard=_other_life),
     "memory outlives the state that it is of": Parts(new_machine=RemembersAcrossTheFlip),
 }

@@ -14,7 +14,9 @@ import msgspec
 
 from queen_node.answers import result
 from queen_node.broker import Broker, Lane, Unavailable
+from queen_node.commands import RulesOfFire
 from queen_node.errors import Refused
+from queen_node.http.handlers.deadletters import DeadLetterHandlers
 from queen_node.http.handlers.kv import KvHandlers
 from queen_node.http.handlers.kv_calls import KvLimits
 from queen_node.http.handlers.kv_gate import KvGate
@@ -22,6 +24,7 @@ from queen_node.http.handlers.locks import LockHandlers
 from queen_node.http.handlers.pop import PopHandlers
 from queen_node.http.handlers.push import PushHandlers
 from queen_node.http.handlers.timer_calls import TimerLimits
+from queen_node.http.handlers.timers import TimerHandlers
 from queen_node.http.handlers.transaction import TransactionHandlers
 from queen_node.http.messages import Request, Response
 from queen_node.http.routes import build_router
@@ -79,9 +82,10 @@ class _Node:
 
 
 class Door:
-    """One a process. timeout_ms: of each question."""
+    """One a process. rules: of fires that are refused, where they are not the contract's; timeout_ms: of each question.
+    """
 
-    def __init__(self, process: Process, *, timeout_ms: int) -> None:
+    def __init__(self, process: Process, *, rules: RulesOfFire | None, timeout_ms: int) -> None:
         node = cast(Broker, _Node(process))
         figures = KvFigures(Metrics(0.0), lambda: process.now_s)
         quotas = Quotas(reads=PLENTY, writes=PLENTY, clock_ns=lambda: round(process.now_s * 1e9))
@@ -89,7 +93,9 @@ class Door:
         limits = KvLimits()
         transactions = TransactionHandlers(
             node, process.ids, TimerLimits(), limits, firing=lambda: True, timeout_ms=timeout_ms,
-            monotonic_s=lambda: process.now_s)
+            monotonic_s=lambda: process.now_s, rules=rules)
+        timers = TimerHandlers(
+            node, process.ids, quotas, TimerLimits(), firing=lambda: True, timeout_ms=timeout_ms, rules=rules)
         self._router = build_router({
             **KvHandlers(gate, process.ids, limits).handlers(),
             **LockHandlers(gate, process.ids).handlers(),
@@ -97,6 +103,10 @@ class Door:
                 node, process.ids, timeout_ms=timeout_ms, monotonic_s=lambda: process.now_s).push,
             "pop_queue": PopHandlers(node, process.ids).pop_queue,
             "transaction": transactions.commit,
+            "timers_batch": timers.apply,
+            "timers_cancel": timers.cancel,
+            "timers_peek": timers.peek,
+            "dlq_list": DeadLetterHandlers(node, timeout_ms=timeout_ms).list,
         })
 
     def call(self, tenant: bytes, method: str, target: str, document: object, slot: CallSlot) -> None:

@@ -58,6 +58,8 @@ ROUNDED_S: Final = 0.001  # of two alarms closer than that the sooner is found b
 MARKS_OF_TALLIES: Final = (
     ("dead_letters", "dead letter"), ("duplicates", "duplicate push"), ("handed_back", "lease handed back"),
     ("leases_expired", "lease ran out"), ("timer_duplicates", "timer met a message with its id"),
+    ("timer_failures", "a fire failed for good"), ("timer_failures_transient", "a fire failed for the moment"),
+    ("timer_dead_letters", "a timer ended as a dead letter"),
 )
 
 
@@ -100,7 +102,7 @@ class GroupDriver:
         self.durable_index = self.machine.applied_index
         self.raft = self._open_group(process.recovered.groups.get(life), row, members)
         self.core = self.raft.core
-        self.group = parts.new_group(self.raft, self.machine, process.shape.group)
+        self.group = parts.new_group(self.raft, self.machine, process.group_settings)
         self.sleeper = Sleeper(self.group)
         self.inbox = DriverInbox(self._wake)
         self._armed_us: int | None = -1

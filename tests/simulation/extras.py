@@ -9,16 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.simulation.calls import KNOCK_US, Caller, Ground, Script
 from tests.simulation.clients import Client
+from tests.simulation.cluster import Cluster
+from tests.simulation.failing_fires import mend
 from tests.simulation.kv_client import KvClient
 from tests.simulation.last_look import LOOK_EVERY_US, wait_for_timers, witness
 from tests.simulation.workers import DoorRoad, talk, worker
-from tests.simulation.world import MS, SECOND
+from tests.simulation.world import MS, SECOND, World
 from tests.workloads import entities
 from tests.workloads.entities import DEADLINES, ENTITY_QUEUES, EntityClient
+from tests.workloads.failing import FAILING, FailingClient
 from tests.workloads.leases import LEASES_S
 from tests.workloads.locks import GUARDED, LockClient
 from tests.workloads.pipeline import INPUTS, LATE, OUTPUTS, PIPELINE_QUEUES, PipelineClient
@@ -31,8 +34,8 @@ class Extra(ABC):
 
     queues: Sequence[str] = ()
 
-    def __init__(self, ground: Ground, dice: Random) -> None:
-        self.ground, self._dice = ground, dice
+    def __init__(self, ground: Ground, dice: Random, cluster: Cluster) -> None:
+        self.ground, self._dice, self._cluster = ground, dice, cluster
 
     @abstractmethod
     def clients(self) -> Sequence[Script]:
@@ -138,19 +141,55 @@ class Locks(Extra):
         return witness(self.ground, GUARDED, self.ground.history.guarded)
 
 
+class FailingTimers(Extra):
+    """W14."""
+
+    queues = (FAILING,)
+
+    def clients(self) -> Sequence[Script]:
+        """See `Extra`."""
+        return [
+            worker(self.ground, FailingClient, CLIENTS_BEGIN_AT + number, Random(self._dice.random()))
+            for number in range(2)]
+
+    def finish(self) -> Script:
+        """See `Extra`."""
+        ground, history, cluster = self.ground, self.ground.history, self._cluster
+        yield from wait_for_timers(
+            Client(ground.apart(), CLIENTS_BEGIN_AT, self._dice), FAILING,
+            lambda: mend(cluster, cluster.rules.lives[ground.tenant], self._dice))
+        yield from witness(ground, FAILING, history.mended)
+        client = FailingClient(self._road(), CLIENTS_BEGIN_AT, self._dice)
+        while (letters := (yield from talk(client.letters()))) is None:
+            yield KNOCK_US
+        history.letters = letters
+
+
 # The name of the dice, the share of the seeds, and the kinds of which such a seed has one.
 ROWS: Final[Sequence[tuple[str, float, Sequence[type[Extra]]]]] = (
     ("extras", 0.3, (KvCalls,)),
     ("more extras", 0.25, (Pipeline, Entities, Locks)),
+    ("failing fires", 0.08, (FailingTimers,)),
 )
 
 
-def draw_extras(grounds: Sequence[Ground]) -> list[Extra]:
-    """What else this seed does. grounds: of the tenants that are called."""
+class Drawn(NamedTuple):
+    """A kind of work, and the dice for it."""
+
+    kind: type[Extra]
+    dice: Random
+
+
+def draw_kinds(world: World) -> list[Drawn]:
+    """What else this seed does."""
     drawn = []
     for name, share, kinds in ROWS:
-        dice = grounds[0].world.dice(name)
+        dice = world.dice(name)
         if dice.random() < share:
-            kind = dice.choice(kinds)
-            drawn.append(kind(dice.choice(grounds).apart(), dice))
+            drawn.append(Drawn(dice.choice(kinds), dice))
     return drawn
+
+
+def begin_extras(drawn: Sequence[Drawn], grounds: Sequence[Ground], cluster: Cluster) -> list[Extra]:
+    """Put each on a tenant. grounds: of the tenants that are called."""
+    return [kind(dice.choice(grounds).apart(), dice, cluster) for kind, dice in drawn]

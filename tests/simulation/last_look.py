@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from queen_node import queries
@@ -19,14 +20,15 @@ WITNESS: Final = "witness"
 BATCH, PARTITIONS = 1000, 64  # all that a run can have
 
 
-def wait_for_timers(client: Client, queue: str) -> Script:
-    """Until none is pending."""
+def wait_for_timers(client: Client, queue: str, look: Callable[[], None] = lambda: None) -> Script:
+    """Until none is pending. look: called again and again meanwhile."""
     query = queries.query(Query.TIMER_LIST, queue.encode(), b"", LIST_LIMIT)
     while True:
         answer = yield from client.call(
             lambda process, slot: process.read(client.ground.tenant, query, slot, timeout_us=NODE_TIMEOUT_US))
         if answer.outcome is Outcome.OK and not answer.body["rows"]:
             return
+        look()
         yield LOOK_EVERY_US
 
 

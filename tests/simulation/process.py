@@ -43,6 +43,7 @@ from raft.wal import Wal
 from tests.simulation.desk import Desk
 from tests.simulation.door import Door
 from tests.simulation.driver import INBOX_BOUND, NEVER_US, GroupDriver
+from tests.simulation.failing_fires import group_settings, rules_of_fire
 from tests.simulation.hardware import Hardware
 from tests.simulation.log_hand import LogHand
 from tests.simulation.parts import Parts
@@ -136,6 +137,7 @@ class Process:
         self.world, self.shape, self.hardware, self.parts = world, shape, hardware, parts
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None  # None: not paused
         self.rules, self._send = rules, send
+        self.group_settings = group_settings(shape, node_id)
         self._boottime_us = hardware.clocks.boottime_us
         self.ids = hardware.mint()
         self.founders = _founders(node_id, shape.node_ids, joined=joined)
@@ -154,7 +156,7 @@ class Process:
         self.host = _Groups(self, Antechamber(
             at_most_tenants=TENANTS_MAX, bound=INBOX_BOUND, mint=self.ids.request_id))
         self.desk = Desk(self)
-        self.door = Door(self, timeout_ms=NODE_TIMEOUT_US // MS)
+        self.door = Door(self, rules=rules_of_fire(shape, node_id), timeout_ms=NODE_TIMEOUT_US // MS)
         self.log = LogHand(world, hardware, self.wal, written=self._written, failed=self.stop, later=self.later)
         self.later(shape.tick_us, self._tick)
         world.after(0, self._say_how_it_is)

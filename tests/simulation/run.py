@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
@@ -19,7 +19,7 @@ from tests.checkers.history import History, Outcome
 from tests.simulation.calls import Ground, Runner, Script
 from tests.simulation.clients import TIMER_QUEUE, WORK_QUEUE, Client
 from tests.simulation.cluster import Cluster
-from tests.simulation.extras import draw_extras
+from tests.simulation.extras import FailingTimers, begin_extras, draw_kinds
 from tests.simulation.faults import Faults
 from tests.simulation.garbage import collected_afterwards
 from tests.simulation.last_look import LOOK_EVERY_US, drain, wait_for_timers, witness
@@ -63,12 +63,14 @@ class Simulation:
     ) -> None:
         """shape: in place of one that the seed draws."""
         self.world = World(seed)
-        self.shape = shape or draw_shape(
+        drawn = draw_kinds(self.world)
+        shape = shape or draw_shape(
             self.world.dice("shape"), self.world.dice("snapshots"), self.world.dice("sleep"), length_s=length_s)
+        self.shape = replace(shape, fails_fires=any(kind is FailingTimers for kind, _dice in drawn))
         self.cluster = Cluster(self.world, self.shape, parts or Parts())
         self.grounds = [
             Ground(self.world, self.shape, tenant_id(number)) for number in range(len(self.shape.tenants_begin_us))]
-        self.extras = draw_extras(self.grounds[: self.shape.called_tenants])
+        self.extras = begin_extras(drawn, self.grounds[: self.shape.called_tenants], self.cluster)
         self._openers = [
             Client(ground, 1000 + number, self.world.dice(f"first client {number}"))
             for number, ground in enumerate(self.grounds)]

@@ -28,6 +28,7 @@ class Shape:
     trouble: how often faults come, 1 being the usual. fsync_us, wire_us: the usual range of one. log_budget_bytes: of
     log that a node keeps for members that lag; chunk_bytes: of a snapshot's. tenants_begin_us: when each tenant comes,
     and with its first write its group; the first before there are faults; clients call the first called_tenants.
+    fire_bounds: of one step, timers and bytes. fails_fires: some nodes refuse some, see `failing_fires`.
     naps: at times nobody calls a tenant, and its group falls asleep. pairs_a_word: of lists of groups that sleep.
     """
 
@@ -56,6 +57,8 @@ class Shape:
     called_tenants: int
     naps: bool
     pairs_a_word: int
+    fire_bounds: tuple[int, int]
+    fails_fires: bool = False
 
     @property
     def all_ids(self) -> tuple[int, ...]:
@@ -82,10 +85,11 @@ def draw_shape(dice: Random, more_dice: Random, sleep_dice: Random, *, length_s:
         max_apply_bytes=dice.choice((1, 1 << 20)), pre_vote=dice.random() < 0.8,
         kept_bytes=kept_bytes, kept_for_followers_bytes=kept_for_followers_bytes,
     )
+    batch_max_commands, batch_max_bytes = dice.choice((1, 3, 256)), dice.choice((500, 1 << 20))
+    fire_bounds = dice.choice((5, 256)), dice.choice((60, 4 << 20))
     group = GroupSettings(
-        batch_max_commands=dice.choice((1, 3, 256)), batch_max_bytes=dice.choice((500, 1 << 20)), firing=True,
-        fire=commands.fire(
-            at_most=dice.choice((5, 256)), max_bytes=dice.choice((60, 4 << 20)), rules=commands.RulesOfFire()),
+        batch_max_commands=batch_max_commands, batch_max_bytes=batch_max_bytes, firing=True,
+        fire=fire_command(fire_bounds, commands.RulesOfFire()),
         forget_ids=commands.forget_ids(at_most=10, keep_at_least_s=KEEP_IDS_S),
         sweep_kv=commands.sweep_kv(at_most=8), sweep_every_us=SECOND, sweep_pause_us=20_000,
     )
@@ -115,4 +119,11 @@ def draw_shape(dice: Random, more_dice: Random, sleep_dice: Random, *, length_s:
         log_budget_bytes=more_dice.choice((1, 1, 5000, 50_000)),
         chunk_bytes=more_dice.choice((200, 2000, 65536)) * max(1, round((length_s or 0) / CHUNKS_GROW_EVERY_S)),
         called_tenants=1 + later_tenants, naps=naps, pairs_a_word=sleep_dice.choice((1, 1, 2, 4096)),
+        fire_bounds=fire_bounds,
     )
+
+
+def fire_command(bounds: tuple[int, int], rules: commands.RulesOfFire) -> bytes:
+    """What a group proposes when timers are due."""
+    at_most, max_bytes = bounds
+    return commands.fire(at_most=at_most, max_bytes=max_bytes, rules=rules)

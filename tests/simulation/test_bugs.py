@@ -41,6 +41,9 @@ FOUND_BY = {
     "a cancel in a transaction takes nothing": 7,
     "a guard stops nothing": 5,
     "a permit is short": 372,
+    "a failing fire is tried once less": 6,
+    "the wait of a failing fire does not grow": 12,
+    "a timer that failed for good leaves nothing": 6,
     "a message reaches another life": 2,
     "memory outlives the state that it is of": 3,
 }

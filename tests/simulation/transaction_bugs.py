@@ -1,12 +1,14 @@
-"""Known bugs of transactions and locks, to be put back: see `bugs`."""
+"""Known bugs of transactions, locks and refused fires, to be put back: see `bugs`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from queen_node.commands import NO_CAPS, Kind, KvOp, LockOp, TimerOp
+from queen_node.commands import NO_CAPS, Kind, KvOp, LockOp, RulesOfFire, TimerOp
+from queen_node.state.keys import DEAD_LETTER
 from queen_node.state.machine import HANDLERS, Answer, Application, Machine
+from queen_node.state.rows import Row
 from queen_node.state.transactions import RolledBack, Wanted
 
 
@@ -103,3 +105,52 @@ class LendsForLess(Machine):
                     [*operation[:2], 1, *operation[3:]] if operation[0] == LockOp.ACQUIRE else operation
                     for operation in command[2]]
         return application
+
+
+class GivesUpSooner(Machine):
+    """TM-54: a fire that fails for good is tried once less."""
+
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        application = super().begin(index=index, term=term, data=data)
+        for command in application.commands:
+            if command[0] == Kind.FIRE:
+                rules = RulesOfFire(*command[4:])
+                command[4:] = rules._replace(max_attempts=rules.max_attempts - 1)
+        return application
+
+
+class WaitsNoLonger(Machine):
+    """TM-54: the wait between two tries does not grow."""
+
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        application = super().begin(index=index, term=term, data=data)
+        for command in application.commands:
+            if command[0] == Kind.FIRE:
+                rules = RulesOfFire(*command[4:])
+                command[4:] = rules._replace(backoff_max_ms=rules.backoff_min_ms)
+        return application
+
+
+class _FireThatFilesNothing(Application):
+    def apply_next(self) -> tuple[bytes, int, Answer]:
+        store = self.step.store
+        if self.commands[self._next][0] != Kind.FIRE:
+            return super().apply_next()
+        put_row = store.put_row
+
+        def put_no_letters(key: bytes, row: Row) -> None:
+            if not key.startswith(DEAD_LETTER):
+                put_row(key, row)
+
+        store.put_row = put_no_letters  # type: ignore[method-assign]
+        try:
+            return super().apply_next()
+        finally:
+            del store.put_row
+
+
+class LosesTheDead(Machine):
+    """G-M9: a timer whose fires all failed is gone, without a dead letter."""
+
+    def begin(self, *, index: int, term: int, data: bytes) -> Application:
+        return _begin_with(super().begin(index=index, term=term, data=data), _FireThatFilesNothing)

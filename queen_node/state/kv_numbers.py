@@ -26,10 +26,8 @@ def read(value: bytes) -> Number | None:
 
 
 def plain(number: Number) -> Number:
-    """The same number, whole if it has no fraction and is a whole number that every client keeps."""
-    if isinstance(number, float) and number.is_integer() and abs(number) <= WHOLE_MAX:
-        return int(number)
-    return number
+    """The same number, whole if it has no fraction: 1e16 is what others write as 10000000000000000 (KV-42)."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 def add(current: Number, delta: Number, least: Number | None, most: Number | None) -> Number | None:

@@ -114,7 +114,7 @@ class KvModel:
         current: Any = row.value if row else 0
         if isinstance(current, str):
             return _refused(op, "type", row)
-        if isinstance(current, float) and current.is_integer() and abs(current) <= WHOLE_MAX:
+        if isinstance(current, float) and current.is_integer():
             current = int(current)  # a sum that came out whole has no fraction from then on (KV-42)
         total = current + op["delta"]
         outside = (op["min"] is not None and total < op["min"]) or (op["max"] is not None and total > op["max"])

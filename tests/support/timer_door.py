@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,7 @@ async def answered(router: Router, method: str, path: str, body: bytes) -> Reply
     except Refused as refused:
         response = refused_response(refused)
     headers = {name.decode(): value.decode() for name, value in response.headers}
-    return Reply(response.status, msgspec.json.decode(response.body), headers)
+    return Reply(response.status, json.loads(response.body), headers)
 
 
 class TimerDoor:

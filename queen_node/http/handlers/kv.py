@@ -159,10 +159,14 @@ class KvHandlers:
 def _names_in_path(request: Request) -> tuple[str, str]:
     """(namespace, key), each decoded once and not normalised (KV-3); a query string is refused first (KV-4)."""
     _no_query_string(request)
-    try:
-        return request.text("ns"), request.text("key")
-    except BadPath as error:
-        raise Refused(errors.KV_BAD_KEY, str(error)) from None
+    named = []
+    for name, refusal in (("ns", errors.KV_BAD_NAMESPACE), ("key", errors.KV_BAD_KEY)):
+        try:
+            named.append(request.text(name))
+        except BadPath as error:
+            raise Refused(refusal, str(error)) from None
+    namespace, key = named
+    return namespace, key
 
 
 def _no_query_string(request: Request) -> None:

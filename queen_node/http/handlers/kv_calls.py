@@ -20,6 +20,7 @@ from queen_node.commands import KvOp, KvOperation
 from queen_node.errors import Refusal, Refused
 from queen_node.http.handlers import op_lists
 from queen_node.http.handlers.op_lists import listed, paced
+from queen_node.http.handlers.push_body import masked
 from queen_node.state import kv_numbers
 from queen_node.state.nesting import DEPTH_MAX, nests_deeper
 
@@ -244,10 +245,15 @@ def read_quickly(body: bytes, call: KvCall) -> bool:
 def raw_operations(body: bytes) -> list[Raw]:
     """The operations of a body, not read yet. Raises Refused for what is not the JSON of this route."""
     try:
-        decoded = _decode_raw_ops(body)
+        try:
+            return listed(_decode_raw_ops(body))
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError as error:
+            all_masked, unmasked = _masked(body, error)
+            return [Raw(unmasked(raw)) for raw in listed(_decode_raw_ops(all_masked))]
     except (msgspec.DecodeError, RecursionError) as error:
         raise Refused(errors.KV_BAD_BODY, f"must be {{\"operations\": [...]}} or a bare array: {error}") from None
-    return listed(decoded)
 
 
 def word_of(raw: Raw) -> str:
@@ -292,7 +298,7 @@ def read_list(body: bytes) -> tuple[bytes, bytes, bytes, int, bool, bool]:
     namespace = _typed(fields, "namespace", _decode_text)
     if namespace is None or _NAMESPACE.fullmatch(namespace) is None:
         raise Refused(errors.KV_BAD_NAMESPACE, field="namespace")
-    limit = _whole(fields["limit"]) if "limit" in fields else PREFIX_LIMIT
+    limit = whole(fields["limit"]) if "limit" in fields else PREFIX_LIMIT
     if limit is None:
         raise Refused(errors.KV_BAD_BODY, "must be a whole number", field="limit")
     return (
@@ -323,16 +329,34 @@ def checked_key(text: str | None, field: str, index: int | None) -> bytes:
 def compact(raw: Raw) -> bytes:
     """A JSON text without blanks; its numbers and strings as they are (KV-12)."""
     value = bytes(raw)
-    if len(value.translate(None, _BLANKS)) < len(value):
+    if len(value.translate(None, _BLANKS)) == len(value):
+        return value
+    try:
         return msgspec.json.format(value, indent=-1)
-    return value
+    except msgspec.DecodeError:
+        all_masked, unmasked = masked(value)  # the body was JSON but for its surrogates
+        return unmasked(Raw(msgspec.json.format(all_masked, indent=-1)))
 
 
 def _fields_of(raw: Raw, index: int | None) -> Fields:
     try:
-        return _decode_fields(raw)
+        try:
+            return _decode_fields(raw)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError as error:
+            all_masked, unmasked = _masked(bytes(raw), error)
+            return {name: Raw(unmasked(field)) for name, field in _decode_fields(all_masked).items()}
     except (msgspec.DecodeError, RecursionError):
         raise Refused(errors.KV_BAD_BODY, "must be an object", operation=index) from None
+
+
+def _masked(data: bytes, error: msgspec.DecodeError) -> tuple[bytes, Callable[[Raw], bytes]]:
+    """A lone surrogate's escape is fine in a value and kept (KV-12, as PU-12), but no string that msgspec accepts.
+    Raises `error`, the decoder's own, where there is none to mask."""
+    if b"\\ud" not in data and b"\\uD" not in data:
+        raise error
+    return masked(data)
 
 
 def _op_of(fields: Fields, index: int) -> Op:
@@ -363,7 +387,7 @@ def _op(fields: Fields, word: Word, namespace: str, key: str | None, index: int 
         made.after = _typed(fields, "after", _decode_text)
         if made.after is None and _given(fields, "after"):
             raise wrong(errors.KV_BAD_KEY, "after")
-        limit = _whole(fields["limit"]) if "limit" in fields else PREFIX_LIMIT
+        limit = whole(fields["limit"]) if "limit" in fields else PREFIX_LIMIT
         if limit is None:
             raise wrong(errors.KV_BAD_BODY, "limit")
         made.limit, made.keysOnly = limit, _switch(fields, "keysOnly", index)
@@ -371,7 +395,7 @@ def _op(fields: Fields, word: Word, namespace: str, key: str | None, index: int 
         return made
     made.required = _switch(fields, "required", index)
     if "expect" in fields:
-        expect = _whole(fields["expect"])
+        expect = whole(fields["expect"])
         if expect is None:
             raise wrong(errors.KV_BAD_EXPECT, "expect")
         made.expect = expect
@@ -380,7 +404,7 @@ def _op(fields: Fields, word: Word, namespace: str, key: str | None, index: int 
     if word in GROWING:
         made.forever = _typed(fields, "forever", _decode_bool)
         if _given(fields, "ttlSeconds"):
-            made.ttlSeconds = _whole(fields["ttlSeconds"])
+            made.ttlSeconds = whole(fields["ttlSeconds"])
             if made.ttlSeconds is None:
                 raise wrong(errors.KV_BAD_TTL, "ttlSeconds")
     if word == "incr":
@@ -428,7 +452,7 @@ def _number(raw: Raw) -> Number | None:
         return -math.inf if text[:1] == b"-" else None
 
 
-def _whole(raw: Raw) -> int | None:
+def whole(raw: Raw) -> int | None:
     """A whole number, however it is written; None for anything else."""
     number = _number(raw)
     if isinstance(number, float):

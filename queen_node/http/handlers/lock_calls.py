@@ -11,7 +11,7 @@ from msgspec import Raw
 from queen_node import errors
 from queen_node.commands import LockOp, LockOperation
 from queen_node.errors import Refusal, Refused
-from queen_node.http.handlers.kv_calls import TENANT_FIELDS, TTL_MAX_S, check_text, word_of
+from queen_node.http.handlers.kv_calls import TENANT_FIELDS, TTL_MAX_S, check_text, whole, word_of
 from queen_node.state.locks import SLOTS
 
 OPERATIONS_MAX = 64
@@ -28,7 +28,6 @@ _OWNER = re.compile(r"[^\x00-\x1f\x7f-\x9f]+")
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_raws = msgspec.json.Decoder(list[Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_decode_whole = msgspec.json.Decoder(int).decode
 
 
 class LockCall:
@@ -127,11 +126,8 @@ class _Reader:
     def _whole(self, field: str, default: int, refusal: Refusal, least: int, most: int | None = None) -> int:
         if field not in self._fields:
             return default
-        try:
-            number = _decode_whole(self._fields[field])
-        except msgspec.DecodeError:
-            raise self._wrong(refusal, field) from None
-        if number < least or (most is not None and number > most):
+        number = whole(self._fields[field])
+        if number is None or number < least or (most is not None and number > most):
             raise self._wrong(refusal, field)
         return number
 

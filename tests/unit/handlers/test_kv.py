@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -177,6 +178,27 @@ async def test_values_come_back_equal_and_compact() -> None:
     assert (await door.one(op("put", value="a" * 8)))["applied"]
     reply = await door.post(op("put", value="a" * 9))
     assert reply.reason == (413, "payload_too_large", "kv_value_too_large")
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+async def test_a_lone_surrogates_escape_is_kept_in_a_value_and_nowhere_else(blank: str) -> None:
+    """KV-12, KV-11: as in a push (PU-12), by every way in."""
+    door = KvDoor()
+    value = f'["\\ud800",{blank}"\\uDFFF \\\\ud800 \\ud83d\\ude00"]'
+    batch = f'[{{"op":"put","ns":"n","key":"k","forever":true,"value":{value}}},{{"op":"get","ns":"n","key":"%s"}}]'
+    assert (await door.call("POST", "/api/v1/kv", (batch % "k").encode())).status == 200
+    assert (await door.path("GET", "n/k")).document["value"] == json.loads(value)
+    assert (await door.call("PUT", "/api/v1/kv/n/p", f'{{"forever":true,"value":{value}}}'.encode())).status == 200
+    stored = kv_rows.find(door.broker.machine.store, b"n", b"p")
+    assert stored is not None and stored.value == value.replace(f",{blank}", ",").encode()
+    assert (await door.call("POST", "/api/v1/kv", (batch % "\\ud800").encode())).reason == (*BAD, "kv_bad_key")
+    assert (await door.call("POST", "/api/v1/kv", (batch % "k" + "]").encode())).reason == (*BAD, "kv_bad_body")
+
+
+async def test_what_is_no_text_in_the_path_is_named() -> None:
+    """KV-3, KV-11."""
+    for path, reason in (("%ff/k", "kv_bad_namespace"), ("%/k", "kv_bad_namespace"), ("n/%ff", "kv_bad_key")):
+        assert (await KvDoor().path("GET", path)).reason == (*BAD, reason)
 
 
 async def test_operations_and_keys_at_their_limits() -> None:

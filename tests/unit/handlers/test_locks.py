@@ -206,6 +206,14 @@ OPERATIONS = [
 ]
 
 
+async def test_a_whole_number_is_one_however_it_is_written() -> None:
+    """locks.md 2, as KV-20 and KV-31."""
+    door = KvDoor()
+    held = await door.lock("acquire", ttlSeconds=5.0, limit=2.0)
+    renewed = await door.lock("renew", token=float(held["token"]), slot=0.0, ttlSeconds=1e1)
+    assert (await door.lock("release", token=float(renewed["token"])))["released"]
+
+
 @pytest.mark.parametrize(("operation", "reason"), OPERATIONS)
 async def test_malformed_input_refuses_the_call_whole(operation: object, reason: str) -> None:
     """LK-12: nothing is applied."""

@@ -30,6 +30,9 @@ def test_a_value_is_a_number_or_not(value: bytes, number: Number | None) -> None
     (1e308, 1e308, None, None, None),
     (10**350, 0.5, None, None, None),
     (float("inf"), 1, None, None, None),
+    (plain(1e16), 0, None, None, None),  # as for the same number in digits
+    (0, plain(-1e300), None, None, None),
+    (plain(1e16), 0.5, None, None, b"1e+16"),
 ])
 def test_sums(current: Number, delta: Number, least: Number | None, most: Number | None, total: bytes | None) -> None:
     result = add(current, delta, least, most)
@@ -37,4 +40,5 @@ def test_sums(current: Number, delta: Number, least: Number | None, most: Number
 
 
 def test_a_number_without_a_fraction_is_whole() -> None:
-    assert type(plain(3.0)) is int and type(plain(1e300)) is float and type(plain(2.5)) is float and plain(5) == 5
+    assert type(plain(3.0)) is int and plain(1e16) == 10**16 and type(plain(1e300)) is int
+    assert type(plain(2.5)) is float and plain(5) == 5

@@ -252,7 +252,9 @@ class ExactCall:
             raise Refused(errors.TIMERS_BAD_BODY, f"{errors.TIMERS_BAD_BODY.text}: {error}") from None
         self._raws = listed(decoded)
         self._fields = [_fields_of(raw) for raw in self._raws[:operations_max]]
-        self.holds_cancel = any(_text(fields, "op") == "cancel" for fields in self._fields)
+        words = {_text(fields, "op") for fields in self._fields}
+        self.holds_cancel = "cancel" in words
+        self.holds_schedule = not words.isdisjoint(("schedule", "reschedule"))
 
     def check_names(self) -> None:
         """Names that are too long, wherever they stand, come before everything else (tenancy-auth.md 2)."""

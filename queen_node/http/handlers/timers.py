@@ -100,6 +100,9 @@ class TimerHandlers:
         wait_s = self._quotas.take_write(request.tenant)  # one token, whatever the call holds (TM-26)
         if wait_s:
             return self._too_fast(wait_s, call.holds_cancel if exact is None else exact.holds_cancel)
+        # Before anything that is wrong in an operation is told: what cannot be stored now is not looked at (TM-26).
+        if (call.schedules if exact is None else exact.holds_schedule) and not self._gate.admits(len(body)):
+            await self._gate.admit(len(body))
         if exact is not None:
             call = Call(self._limits, self._ids, subject)
             for _ in exact.take_into(call):
@@ -107,8 +110,6 @@ class TimerHandlers:
         if not call.operations:
             return EMPTY
         command = self._command(call)
-        if call.schedules and not self._gate.admits(len(body)):
-            await self._gate.admit(len(body))
         return Response(*render_timers(await self._gate.write(request.tenant, command, tuple(call.due_places))))
 
     async def _reads_in_slices(self, body: bytes, call: Call) -> bool:

@@ -306,6 +306,20 @@ async def test_admission_refuses_schedules_but_no_call_that_only_cancels(
     assert (await door.delete("q/l")).document["status"] == "cancelled"
 
 
+async def test_admission_comes_before_what_is_wrong_in_an_operation() -> None:
+    """TM-26, tenancy-auth.md 2: names, rate, disk gate and admission, then validation; a cancel needs none of them."""
+    door = TimerDoor()
+    door.broker.refuse_admission = Refused(STORAGE_FULL)
+    wrong = op(delayMs="soon")
+    assert (await door.post(op("m", op="cancel"), wrong)).status == 507
+    assert (await door.post(op(delayMs=1e15))).status == 507
+    assert (await door.post(op("k" * 513), wrong)).status == 413
+    assert (await door.post({"op": "cancel", "queue": "q", "timerKey": "k", "txn": 5})).status == 400
+    assert (await door.post(op(op="sleep"))).status == 400
+    door.broker.refuse_admission = None
+    assert (await door.post(wrong)).status == 400
+
+
 @pytest.mark.parametrize(("code", "reason"), [("timeout", "timers_timeout"), ("retry", "timers_retry"),
                                               ("no_leader", "no_leader")])
 async def test_a_group_that_cannot_decide(code: str, reason: str) -> None:

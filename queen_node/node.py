@@ -179,7 +179,7 @@ class Node:
             others=self._peering, heartbeat_s=settings.heartbeat_ms / 1000, election_s=settings.election_ms / 1000,
             lag_max=settings.promote_max_lag, version_every_s=settings.cluster_version_ms / 1000,
             reads=config.reads_format(settings), on_version=self.host.hear_version, on_removed=self._removed,
-            are_open=lambda: not self.host.groups.closed_count)
+            are_open=lambda: self.host.are_open)
         self._quorum = QuorumWatch(usual_ms=2 * settings.heartbeat_ms + round(NODE_FRAME_EVERY_S * 1000))
         self._failure: str | None = None  # why this node has stopped its work (CL-126)
 

@@ -88,7 +88,11 @@ class Woken(NamedTuple):
 
 
 class Lives(Protocol):
-    """The groups as they are seen here: when it has something due next, on its clock; who votes in it."""
+    """The groups as they are seen here: when one has something due next, on its clock; who votes in it. are_open:
+    whether all of them are that."""
+
+    @property
+    def are_open(self) -> bool: ...
 
     def deadline_us(self, life: int) -> int | None: ...
 
@@ -298,6 +302,8 @@ class Sleepers:
         for life in [life for life, tick in self._late_due.items() if tick <= self._tick]:
             del self._late_due[life]
             self._rouse(life)
+        if not self._lives.are_open:
+            return  # first that, which a machine with thousands has to do as well; calls and deadlines wake meanwhile
         for life in [life for life, tick in self._late.items() if tick <= self._tick]:
             if not self._may_wake:
                 return

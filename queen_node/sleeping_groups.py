@@ -132,6 +132,11 @@ class SleepingGroups(Groups[S]):
         actor = self.groups.opened.get(life)
         return None if actor is None else actor.group.deadline_us
 
+    @property
+    def are_open(self) -> bool:
+        """See `Lives`."""
+        return not self.groups.closed_count
+
     def voters(self, life: int) -> Collection[int]:
         """See `Lives`."""
         return self.groups[life].group.raft.core.configuration.voters

@@ -40,6 +40,7 @@ class Node:
         self.deadlines: dict[int, int] = {}
         self.now_us = 0
         self.numbers = {2: 20, 3: 30}
+        self.are_open = True
         self.sleepers = Sleepers(
             1, self, election_ticks=ELECTION_TICKS, tick_s=0.1, boottime_us=lambda: self.now_us,
             tell=lambda node, call: self.told.append((node, call)), put=lambda life, event: self._put(life, event))
@@ -226,6 +227,23 @@ def test_a_start_waits_until_leaders_have_asked() -> None:
     node.under(2, 6)
     node.pass_ticks(2 * ELECTION_TICKS + OTHERS_AFTER_TICKS)
     assert node.woken() == [7] and len(node.sleepers) == 1
+
+
+def test_nobody_is_woken_by_turn_before_all_groups_are_open() -> None:
+    """A start of all nodes would have to open and to elect thousands at once. What is due does not wait for that."""
+    node = Node(settled=False)
+    node.are_open = False
+    for life in (6, 7, 9):
+        node.sleepers.fell_asleep(life, 0, 0, frozenset())
+    node.pass_ticks(4 * ELECTION_TICKS)
+    assert not node.sleepers.takes_due(7)  # node 3's, which does not stand
+    node.pass_ticks(OTHERS_WHEN_DUE_AFTER_TICKS + 1)
+    assert node.woken() == [7]
+    node.pass_ticks(100)
+    assert node.woken() == []
+    node.are_open = True
+    node.pass_ticks(1)
+    assert node.woken() == [6, 9]
 
 
 def test_who_wakes_hears_its_leaders_clock_as_it_is_now() -> None:

@@ -37,9 +37,9 @@ def group_settings(shape: Shape, node_id: int) -> GroupSettings:
     return shape.group if rules is None else replace(shape.group, fire=fire_command(shape.fire_bounds, rules))
 
 
-def mend(cluster: Cluster, life: int, dice: Random) -> None:
-    """Let the group be led where timers come to an end."""
-    leader = cluster.leader_of(life)
+def mend(cluster: Cluster, life: int | None, dice: Random) -> None:
+    """Let the group be led where timers come to an end. life: None while there is none."""
+    leader = None if life is None else cluster.leader_of(life)
     if leader is not None and leader.node_id == FOR_THE_MOMENT:
         others = [node_id for node_id in cluster.shape.node_ids if node_id != FOR_THE_MOMENT]
         leader.process.run(leader.inbox.put, TransferLeadership(dice.choice(others)))

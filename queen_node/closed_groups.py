@@ -39,17 +39,16 @@ class GroupsByLife(Mapping[int, A]):
     """See the module. To look one up opens it, and so does going through `values` or `items`; `in`, `len` and going
     through the lives do not.
 
-    opened: those that are, for whoever wants no other; unreplayed_closed: how many of the others have a log that is
-    ahead of their state.
+    opened: those that are, for whoever wants no other.
     """
 
     def __init__(self, open_closed: Callable[[Tenant], A]) -> None:
         """open_closed: opens a tenant's group and puts it into `opened`."""
         self.opened: dict[int, A] = {}
-        self.unreplayed_closed = 0
         self._open_closed = open_closed
         self._closed: dict[int, _Closed] = {}
         self._closed_tenants: dict[bytes, int] = {}
+        self._unreplayed: dict[int, None] = {}  # lives of closed ones
 
     def __getitem__(self, life: int) -> A:
         actor = self.opened.get(life)
@@ -68,12 +67,18 @@ class GroupsByLife(Mapping[int, A]):
         """There is this group, which sleeps; it is opened later."""
         self._closed[tenant.life] = _Closed(tenant, glance)
         self._closed_tenants[tenant.tenant] = tenant.life
-        self.unreplayed_closed += not glance.is_replayed
+        if not glance.is_replayed:
+            self._unreplayed[tenant.life] = None
 
     @property
     def closed_count(self) -> int:
         """Groups that are not open yet."""
         return len(self._closed)
+
+    @property
+    def unreplayed_closed(self) -> int:
+        """How many of them have a log that is ahead of their state."""
+        return len(self._unreplayed)
 
     def closed_applied(self) -> dict[int, int]:
         """The applied index of each of them."""
@@ -85,12 +90,14 @@ class GroupsByLife(Mapping[int, A]):
         return None if life is None else self._open(self._closed[life])
 
     def open_some(self, at_most: int) -> None:
-        """Open so many of those that are closed, those first that were closed first."""
-        for closed in list(islice(self._closed.values(), at_most)):
-            self._open(closed)
+        """Open so many of those that are closed, those first whose log is ahead of their state: the node is not ready
+        before they have caught up."""
+        first = list(islice(self._unreplayed or self._closed, at_most))
+        for life in first:
+            self._open(self._closed[life])
 
     def _open(self, closed: _Closed) -> A:
         tenant = closed.tenant
         del self._closed[tenant.life], self._closed_tenants[tenant.tenant]
-        self.unreplayed_closed -= not closed.glance.is_replayed
+        self._unreplayed.pop(tenant.life, None)
         return self._open_closed(tenant)

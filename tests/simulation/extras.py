@@ -7,7 +7,7 @@ were these. Each has a history of its own, judged by the same checkers as the re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.failing_fires import mend
 from tests.simulation.kv_client import KvClient
 from tests.simulation.last_look import LOOK_EVERY_US, wait_for_timers, witness
-from tests.simulation.workers import DoorRoad, talk, worker
+from tests.simulation.workers import DoorRoad, Stepping, talk, until_known, worker
 from tests.simulation.world import MS, SECOND, World
 from tests.workloads import entities
 from tests.workloads.entities import DEADLINES, ENTITY_QUEUES, EntityClient
@@ -25,6 +25,7 @@ from tests.workloads.failing import FAILING, FailingClient
 from tests.workloads.leases import LEASES_S
 from tests.workloads.locks import GUARDED, LockClient
 from tests.workloads.pipeline import INPUTS, LATE, OUTPUTS, PIPELINE_QUEUES, PipelineClient
+from tests.workloads.road import Road
 
 CLIENTS_BEGIN_AT: Final = 3000  # their numbers
 
@@ -44,6 +45,12 @@ class Extra(ABC):
     @abstractmethod
     def finish(self) -> Script:
         """Once all is healed: see to it that the history can be judged."""
+
+    def _workers(self, make: Callable[[Road, int, Random], Stepping], count: int) -> list[Script]:
+        """Clients of `tests.workloads`, with dice of their own."""
+        return [
+            worker(self.ground, make, CLIENTS_BEGIN_AT + number, Random(self._dice.random()))
+            for number in range(count)]
 
     def _road(self) -> DoorRoad:
         """Of somebody who is none of the clients."""
@@ -71,9 +78,7 @@ class Pipeline(Extra):
 
     def clients(self) -> Sequence[Script]:
         """See `Extra`."""
-        return [
-            worker(self.ground, PipelineClient, CLIENTS_BEGIN_AT + number, Random(self._dice.random()))
-            for number in range(self._dice.choice((3, 4)))]
+        return self._workers(PipelineClient, self._dice.choice((3, 4)))
 
     def finish(self) -> Script:
         """See `Extra`. Takes every step that is left; then reads what all steps left behind."""
@@ -89,9 +94,7 @@ class Pipeline(Extra):
         yield from wait_for_timers(Client(self.ground.apart(), CLIENTS_BEGIN_AT, self._dice), LATE)
         for queue, log in ((INPUTS, history.log), (OUTPUTS, history.outputs), (LATE, history.late_outputs)):
             yield from witness(self.ground, queue, log)
-        while (counts := (yield from talk(client.read_counts()))) is None:
-            yield KNOCK_US
-        history.step_counts = counts
+        history.step_counts = yield from until_known(client.read_counts)
 
 
 class Entities(Extra):
@@ -101,9 +104,7 @@ class Entities(Extra):
 
     def clients(self) -> Sequence[Script]:
         """See `Extra`."""
-        return [
-            worker(self.ground, EntityClient, CLIENTS_BEGIN_AT + number, Random(self._dice.random()))
-            for number in range(self._dice.choice((3, 4)))]
+        return self._workers(EntityClient, self._dice.choice((3, 4)))
 
     def finish(self) -> Script:
         """See `Extra`. What happened is dealt with, and the deadlines that come of it, until there are no more."""
@@ -120,8 +121,7 @@ class Entities(Extra):
         yield from wait_for_timers(Client(self.ground.apart(), CLIENTS_BEGIN_AT, self._dice), DEADLINES)
         for queue in ENTITY_QUEUES:
             yield from witness(self.ground, queue, history.log)
-        while (rows := (yield from talk(client.read_all()))) is None:
-            yield KNOCK_US
+        rows = yield from until_known(client.read_all)
         history.entities = {entity: (row.state, row.move) for entity, row in rows.items()}
 
 
@@ -132,9 +132,7 @@ class Locks(Extra):
 
     def clients(self) -> Sequence[Script]:
         """See `Extra`."""
-        return [
-            worker(self.ground, LockClient, CLIENTS_BEGIN_AT + number, Random(self._dice.random()))
-            for number in range(self._dice.choice((3, 4)))]
+        return self._workers(LockClient, self._dice.choice((3, 4)))
 
     def finish(self) -> Script:
         """See `Extra`."""
@@ -148,9 +146,7 @@ class FailingTimers(Extra):
 
     def clients(self) -> Sequence[Script]:
         """See `Extra`."""
-        return [
-            worker(self.ground, FailingClient, CLIENTS_BEGIN_AT + number, Random(self._dice.random()))
-            for number in range(2)] + [self._mend()]
+        return [*self._workers(FailingClient, 2), self._mend()]
 
     def _mend(self) -> Script:
         """When all clients stop. Not later: a fire that fails for the moment is an entry ten times a second, and one
@@ -168,9 +164,7 @@ class FailingTimers(Extra):
         yield from wait_for_timers(Client(ground.apart(), CLIENTS_BEGIN_AT, self._dice), FAILING)
         yield from witness(ground, FAILING, history.mended)
         client = FailingClient(self._road(), CLIENTS_BEGIN_AT, self._dice)
-        while (letters := (yield from talk(client.letters()))) is None:
-            yield KNOCK_US
-        history.letters = letters
+        history.letters = yield from until_known(client.letters)
 
 
 # The name of the dice, the share of the seeds, and the kinds of which such a seed has one.

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tests.checkers.history import Call
-from tests.simulation.calls import Caller, Ground, Script, Talk
+from tests.simulation.calls import KNOCK_US, Caller, Ground, Script, Talk
 from tests.simulation.world import SECOND
 from tests.workloads.road import Road, Told
 
@@ -73,6 +73,13 @@ def talk(coroutine: Coroutine[Any, Any, T]) -> Talk[T]:
             result: T = ended.value
             return result
         answer = yield wish
+
+
+def until_known(ask: Callable[[], Coroutine[Any, Any, T | None]]) -> Talk[T]:
+    """Ask until it is answered."""
+    while (answer := (yield from talk(ask()))) is None:
+        yield KNOCK_US
+    return answer
 
 
 def worker(ground: Ground, make: Callable[[Road, int, Random], Stepping], number: int, dice: Random) -> Script:

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from tests.checkers.history import Ack, AckItem, Cancel, Message, Move, Outcome, Pop, Push, Schedule
 from tests.support.wire import parse_time_us, read_message
 from tests.workloads.leases import LEASES_S
-from tests.workloads.road import Road, Told
+from tests.workloads.road import Road, Told, push_one
 
 EVENTS, DEADLINES = "entity-events", "entity-deadlines"
 ENTITY_QUEUES = EVENTS, DEADLINES
@@ -82,12 +82,8 @@ class EntityClient:
         """Push an event."""
         entity, txn = self._entity(self._dice.randrange(ENTITIES)), self._road.next_version("event")
         payload = {"entity": entity, "happening": self._dice.choice(HAPPENINGS)}
-        item = {"queue": EVENTS, "partition": entity, "transactionId": txn, "payload": payload}
-        told = await self._road.call("POST", "/api/v1/push", {"items": [item]})
-        result = told.body[0] if told.outcome is Outcome.OK else {}
-        self._road.note(Push(
-            client=self._number, **told.times(), queue=EVENTS, partition=entity, txn=txn, payload=payload,
-            status=result.get("status", ""), message_id=result.get("message_id", ""), offset=result.get("offset", -1)))
+        await push_one(
+            self._road, Push, self._number, queue=EVENTS, partition=entity, txn=txn, payload=payload)
 
     async def work(self, queue: str, *, lease_s: int, dawdles: float = DAWDLES) -> bool | None:
         """Pop what happened and move its entity. False: there was nothing; None: nobody knows."""

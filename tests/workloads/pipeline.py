@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from tests.checkers.history import Ack, AckItem, Feed, Message, Outcome, PipelineStep, Pop
 from tests.support.wire import read_message
 from tests.workloads.leases import LEASES_S
-from tests.workloads.road import Road, Told
+from tests.workloads.road import Road, Told, push_one
 
 INPUTS, OUTPUTS, LATE = "pipeline-inputs", "pipeline-outputs", "pipeline-outputs-late"
 PIPELINE_QUEUES = INPUTS, OUTPUTS, LATE
@@ -44,12 +44,7 @@ class PipelineClient:
         """Push an input."""
         key, txn = self._key(self._dice.randrange(KEYS)), self._road.next_version("input")
         payload = {"input": txn, "key": key}
-        item = {"queue": INPUTS, "partition": key, "transactionId": txn, "payload": payload}
-        told = await self._road.call("POST", "/api/v1/push", {"items": [item]})
-        result = told.body[0] if told.outcome is Outcome.OK else {}
-        self._road.note(Feed(
-            client=self._number, **told.times(), queue=INPUTS, partition=key, txn=txn, payload=payload,
-            status=result.get("status", ""), message_id=result.get("message_id", ""), offset=result.get("offset", -1)))
+        await push_one(self._road, Feed, self._number, queue=INPUTS, partition=key, txn=txn, payload=payload)
 
     async def work(self, *, lease_s: int, wait_ms: int, batch: int = 1, dawdles: float = DAWDLES) -> bool | None:
         """Pop inputs and take their steps, up to the first that does not commit. False: there was none; None: nobody

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from tests.checkers.history import Call, Outcome
+from tests.checkers.history import Call, Outcome, Push
 
 
 class Told(NamedTuple):
@@ -46,6 +46,18 @@ class Road(Protocol):
     def reached(self, mark: str) -> None:
         """A branch that random runs seldom reach."""
         ...
+
+
+async def push_one(
+    road: Road, kind: type[Push], client: int, *, queue: str, partition: str, txn: str, payload: object,
+) -> None:
+    """Push one message and note it as a call of that kind."""
+    item = {"queue": queue, "partition": partition, "transactionId": txn, "payload": payload}
+    told = await road.call("POST", "/api/v1/push", {"items": [item]})
+    result = told.body[0] if told.outcome is Outcome.OK else {}
+    road.note(kind(
+        client=client, **told.times(), queue=queue, partition=partition, txn=txn, payload=payload,
+        status=result.get("status", ""), message_id=result.get("message_id", ""), offset=result.get("offset", -1)))
 
 
 def rolled_back(body: Any) -> bool:

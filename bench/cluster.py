@@ -9,7 +9,8 @@ from pathlib import Path
 
 from bench import calls, load
 from bench.http import Client
-from bench.node import Node, ServerFailed, free_port
+from bench.node import Node, ServerFailed
+from bench.ports import free_port
 from bench.results import Results
 from bench.surroundings import Bench
 from bench.throughput import Rounds

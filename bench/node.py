@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Self
 
 from bench.http import BadAnswer, Client
 from bench.machine import cpu_s, family, resident_bytes
+from bench.ports import free_port
 
 ROOT = Path(__file__).parent.parent
 START_S_MAX = 120.0
@@ -27,13 +27,6 @@ OPEN_RATES = {f"QUEEN_KV_{kind}": "1000000" for kind in ("READ_RATE", "READ_BURS
 
 class ServerFailed(Exception):
     """A server did not start, or ended by itself."""
-
-
-def free_port() -> int:
-    """A port of the loopback address on which nothing listens now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Server:

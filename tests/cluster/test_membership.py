@@ -10,10 +10,11 @@ from typing import Any
 
 import trio
 
+from bench.ports import free_port
 from tests.cluster.test_three_nodes import PATIENCE_S, clients, make_group, pop_texts, push, schedule
 from tests.support.cluster_process import ClusterProcess, cluster, role_of
 from tests.support.http_client import Answer, HttpClient
-from tests.support.node_process import NodeProcess, free_port
+from tests.support.node_process import NodeProcess
 
 MEMBERSHIP = "/api/v1/system/raft/membership"
 

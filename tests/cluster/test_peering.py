@@ -9,6 +9,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from bench.ports import free_port
 from queen_node import peer_calls
 from queen_node.config import Settings
 from queen_node.events import Heard
@@ -21,7 +22,6 @@ from raft.peer_frames import Call, CallFrame, Frame, Hello, NodeFrame, RaftFrame
 from raft.peer_handshake import Address, Purpose, request_headers
 from raft.peer_socket import dialled
 from tests.cluster.transports import LOCALHOST, PATIENCE_S, TOKEN, RawPeer, node_frame
-from tests.support.node_process import free_port
 
 LIFE = 1
 NODE_1 = Hello(b"cell", 1, b"1" * 16, b"b" * 16, 1, 1, 1)

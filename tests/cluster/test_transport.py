@@ -92,7 +92,7 @@ async def test_without_a_connection_nothing_is_taken_and_all_is_counted() -> Non
     async with cluster(2) as (_, (one, two)):
         transport = one.transport
         assert transport.figures()[2].standing == {Purpose.CONTROL, Purpose.BULK}
-        two.transport.close()
+        await two.stop()
         await one.until(lambda: not one.standing())
         assert not transport.send_node_frame(2, node_frame())
         assert not transport.send_message(2, 1, b"x")
@@ -110,7 +110,7 @@ async def test_without_a_connection_nothing_is_taken_and_all_is_counted() -> Non
 async def test_a_node_that_stops_says_so_and_ends() -> None:
     """CL-131."""
     async with cluster(2) as (_, (one, two)):
-        two.transport.close()
+        await two.stop()
         await one.until(lambda: not one.standing())
         await two.until(lambda: not two.standing())
         assert one.reasons("ended") == ["ended by the peer: 1001 this node stops"] * 2
@@ -120,11 +120,10 @@ async def test_a_node_that_stops_says_so_and_ends() -> None:
 async def test_a_peer_that_restarts_is_found_again_and_known_as_another_process() -> None:
     """M-31: sleep is bound to the process number."""
     async with cluster(3) as (nursery, (one, two, three)):
-        two.transport.close()
+        await two.stop()
         await one.until(lambda: not any(told.peer == 2 for told in one.standing()))
         again = Side(hello_of(2, process_number=2))
         again.address = two.address
-        await two.until(lambda: not two.standing())
         await again.start(nursery)
         again.know(one, three)
         await one.until_connected(2, 3)
@@ -232,7 +231,7 @@ async def test_a_member_that_was_removed_is_cut_and_stays_out() -> None:
 
 async def test_a_member_that_moved_is_dialled_at_its_new_address() -> None:
     async with cluster(2) as (nursery, (one, two)):
-        two.transport.close()
+        await two.stop()
         await one.until(lambda: not one.standing())
         moved = Side(hello_of(2, process_number=2))
         await moved.start(nursery)
@@ -259,8 +258,7 @@ async def test_a_token_is_changed_by_one_restart_after_the_other() -> None:
         now = list(sides)
         for number, changed in enumerate((1, 2, 3)):
             old = now[number]
-            old.transport.close()
-            await until_alone(old)
+            await old.stop()
             again = Side(hello_of(changed, process_number=2), token=b"another")
             again.address = old.address
             await again.start(nursery)
@@ -274,10 +272,6 @@ async def test_a_token_is_changed_by_one_restart_after_the_other() -> None:
                 await until_refused(again)  # it dials those of higher ids
             for side in new:
                 assert not {told.peer for told in side.standing()} & {other.mine.node_id for other in left}
-
-
-async def until_alone(side: Side) -> None:
-    await side.until(lambda: not side.standing())
 
 
 async def until_refused(side: Side) -> None:

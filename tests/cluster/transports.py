@@ -11,6 +11,7 @@ import pytest
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
+from bench.ports import free_port
 from raft.peer_connection import TransportSettings
 from raft.peer_frames import Frame, FrameKind, Hello, NodeFrame, RaftFrame, decode, encode, kind_of
 from raft.peer_handshake import Address, Purpose, request_headers
@@ -52,15 +53,27 @@ class Side:
         self.frames: list[tuple[int, Frame]] = []
         self.told: list[Told] = []
         self.complaint: str | None = None  # what this node says of whatever a frame carries, if it says anything
-        self.address = Address(LOCALHOST, 0)
+        self.address = Address(LOCALHOST, free_port())  # not of the kernel's choice: others knock while it is down
         self.transport = Transport(
             mine, token, take=self._take, observer=self, random=Random(mine.node_id), settings=settings)
         self._changed = trio.Event()
+        self._ended = trio.Event()
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """On the address, or on a free port, which becomes the address."""
-        port: int = await nursery.start(self.transport.run, self.address)
-        self.address = Address(LOCALHOST, port)
+        """On the address."""
+        await nursery.start(self._run)
+
+    async def _run(self, task_status: trio.TaskStatus[int]) -> None:
+        try:
+            await self.transport.run(self.address, task_status)
+        finally:
+            self._ended.set()
+
+    async def stop(self) -> None:
+        """In order, until its address is free again: it listens longer than its last connection lives."""
+        self.transport.close()
+        with trio.fail_after(PATIENCE_S):
+            await self._ended.wait()
 
     def know(self, *others: Side, through: Mapping[int, int] | None = None) -> None:
         """Have them as peers; through: ports of fronts instead of their own."""

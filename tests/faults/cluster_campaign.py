@@ -11,6 +11,7 @@ from random import Random
 
 import trio
 
+from bench.ports import free_port
 from tests.checkers.digests import Digests
 from tests.cluster.relay import Front
 from tests.cluster.relay_process import RelayProcess, relay_process
@@ -19,7 +20,7 @@ from tests.faults.kv_load import KvClient
 from tests.faults.load import Client, Shape, World, now_ns
 from tests.support.cluster_process import IDS, ClusterProcess
 from tests.support.http_client import HttpClient, NotSent, Unanswered
-from tests.support.node_process import POLL_S, free_port
+from tests.support.node_process import POLL_S
 from tests.workloads.failing import FAILING, FailingClient
 from tests.workloads.locks import LockClient
 from tests.workloads.pipeline import PipelineClient

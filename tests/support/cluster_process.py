@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from tests.support.node_process import BOOT_TIMEOUT_S, POLL_S, NodeFailed, NodeProcess, free_port
+from bench.ports import free_port
+from tests.support.node_process import BOOT_TIMEOUT_S, POLL_S, NodeFailed, NodeProcess
 
 IDS = (1, 2, 3)
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,13 +17,13 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
+from bench.ports import free_port
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 BOOT_TIMEOUT_S = 60.0  # like the next one for what only a broken node does not do: a full machine takes ten seconds
 STOP_TIMEOUT_S = 60.0
 POLL_S = 0.01  # between two looks at a condition that nobody reports
 LOG_TAIL_LINES = 60
-PORT_FIRST = 10_240  # below it live services that a developer's machine may run
-PORT_TRIES_MAX = 200
 
 # What a test's node needs so that only the test decides: no other variable of these families leaks in.
 OWN_FAMILIES = ("QUEEN_", "JWT_", "LOG_LEVEL", "RUST_LOG", "PORT", "POP_DEFAULT", "DEFAULT_", "RETENTION_", "METRICS_")
@@ -42,27 +40,6 @@ BASE_SETTINGS = {
 
 class NodeFailed(Exception):
     """The node did not do what the test asked of the process. The text holds the end of its log."""
-
-
-def free_port() -> int:
-    """A port that nobody listens on, below the range from which the kernel takes ports for outgoing connections.
-
-    Inside that range a client that keeps knocking at a node which is down can be connected to itself, and then holds
-    the port against the node.
-    """
-    low = 32_768
-    ranges = Path("/proc/sys/net/ipv4/ip_local_port_range")
-    if ranges.exists():
-        low = int(ranges.read_text().split()[0])
-    for _ in range(PORT_TRIES_MAX):
-        port = random.randrange(PORT_FIRST, low)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
-    raise NodeFailed("no free port found")
 
 
 class NodeProcess:

@@ -151,20 +151,22 @@ class FailingTimers(Extra):
     def _mend(self) -> Script:
         """When all clients stop. Not later: a fire that fails for the moment is an entry ten times a second, and one
         that lags, where next to no log is kept, never meets the end of that."""
-        ground, cluster = self.ground, self._cluster
-        while not ground.hours.stopping:
+        while not self.ground.hours.stopping:
             yield KNOCK_US
+        yield from self._until_all_ended()
+
+    def _until_all_ended(self) -> Script:
+        ground, cluster = self.ground, self._cluster
         yield from wait_for_timers(
             Client(ground.apart(), CLIENTS_BEGIN_AT, self._dice), FAILING,
             lambda: mend(cluster, cluster.rules.lives.get(ground.tenant), self._dice))
 
     def finish(self) -> Script:
-        """See `Extra`."""
-        ground, history = self.ground, self.ground.history
-        yield from wait_for_timers(Client(ground.apart(), CLIENTS_BEGIN_AT, self._dice), FAILING)
-        yield from witness(ground, FAILING, history.mended)
+        """See `Extra`. A last call can have come after the look that found no timers."""
+        yield from self._until_all_ended()
+        yield from witness(self.ground, FAILING, self.ground.history.mended)
         client = FailingClient(self._road(), CLIENTS_BEGIN_AT, self._dice)
-        history.letters = yield from until_known(client.letters)
+        self.ground.history.letters = yield from until_known(client.letters)
 
 
 # The name of the dice, the share of the seeds, and the kinds of which such a seed has one.

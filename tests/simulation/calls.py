@@ -26,6 +26,7 @@ from tests.workloads.road import rolled_back
 
 RECENT_KEYS: Final = 20  # W10
 KNOCK_US: Final = 50 * MS  # pause after a refusal
+NOT_SENT: Final = "not sent"  # why a call failed whose node does not run
 PATIENCE_US: Final = 3 * SECOND  # the client's
 
 
@@ -92,7 +93,7 @@ class Runner:
 
         slot = self._cluster.call(wish.node_id, wish.send, deliver)
         if slot is None:
-            world.after(KNOCK_US, self._go_on, turn, Answer(start_us, world.now_us, Outcome.FAIL, "not sent", None))
+            world.after(KNOCK_US, self._go_on, turn, Answer(start_us, world.now_us, Outcome.FAIL, NOT_SENT, None))
         else:
             world.after(PATIENCE_US, self._give_up, turn, start_us, slot)
 

@@ -17,7 +17,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.failing_fires import mend
 from tests.simulation.kv_client import KvClient
 from tests.simulation.last_look import LOOK_EVERY_US, wait_for_timers, witness
-from tests.simulation.workers import DoorRoad, Stepping, talk, until_known, worker
+from tests.simulation.workers import PatientRoad, Stepping, talk, until_known, worker
 from tests.simulation.world import MS, SECOND, World
 from tests.workloads import entities
 from tests.workloads.entities import DEADLINES, ENTITY_QUEUES, EntityClient
@@ -52,9 +52,9 @@ class Extra(ABC):
             worker(self.ground, make, CLIENTS_BEGIN_AT + number, Random(self._dice.random()))
             for number in range(count)]
 
-    def _road(self) -> DoorRoad:
+    def _road(self) -> PatientRoad:
         """Of somebody who is none of the clients."""
-        return DoorRoad(Caller(self.ground, CLIENTS_BEGIN_AT, self._dice), self._dice)
+        return PatientRoad(Caller(self.ground, CLIENTS_BEGIN_AT, self._dice), self._dice)
 
 
 class KvCalls(Extra):

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tests.checkers.history import Call
-from tests.simulation.calls import KNOCK_US, Caller, Ground, Script, Talk
+from tests.simulation.calls import KNOCK_US, NOT_SENT, Caller, Ground, Script, Talk
 from tests.simulation.world import SECOND
 from tests.workloads.road import Road, Told
 
@@ -57,6 +57,17 @@ class DoorRoad:
     def note(self, call: Call) -> None:
         """See `Road`."""
         self._caller.ground.history.calls.append(call)
+
+
+class PatientRoad(DoorRoad):
+    """Goes on to another node for as long as the one that was asked does not run: in the end one of them may be down
+    for good, and what it did not hear tells nothing about what is left to do."""
+
+    async def call(self, method: str, target: str, document: Mapping[str, Any] | None = None) -> Told:
+        """See `Road`."""
+        while (told := await super().call(method, target, document)).why == NOT_SENT:
+            pass
+        return told
 
 
 def _pause(lasts_us: int) -> Script:

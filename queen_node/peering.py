@@ -241,6 +241,7 @@ class Peering:
 
     async def _say_how_we_are(self) -> None:
         while True:
+            self._transport.step()
             report = self._report()
             for peer in self._peers:
                 quiet_count, quiet_hash = self._host.quiet_summary(peer)

@@ -21,26 +21,22 @@ from raft.peer_frames import Frame, FrameKind, Hello, NodeFrame, Parts, decode, 
 from raft.peer_handshake import Purpose, judge_hello
 from raft.peer_outbox import BulkOutbox, ControlOutbox
 from raft.peer_socket import CONNECTION_ENDS, PeerFault, reason_of
-from raft.waiting import Bell, sleep_until_next
+from raft.waiting import Bell
 
 CLOSE_REASON_MAX_BYTES: Final = 120  # a websocket's close frame has 123
 GOING_AWAY: Final = 1001
 POLICY_VIOLATION: Final = 1008
 
 
-class PeerSilent(PeerFault):
-    """No node frame came: the connection is half open, or the peer's loop stands."""
-
-
 @dataclass(frozen=True, slots=True)
 class TransportSettings:
-    """Times in seconds. silent_steps: so many steps without a node frame end control; steps are counted, not read from
-    a clock, so that a stall of our own loop is one step and no peer's fault. payload_max_bytes: one command, append
-    or chunk; above QUEEN_RAFT_ENTRY_MAX_BYTES."""
+    """Times in seconds. silent_steps: so many of the node's steps (`Transport.step`) without a node frame end control;
+    steps are counted, not read from a clock, so that a stall of our own loop is one step and no peer's fault.
+    ping_every_s: a ping wakes both loops, which costs an idle node as much as a node frame. payload_max_bytes: one
+    command, append or chunk; above QUEEN_RAFT_ENTRY_MAX_BYTES."""
 
-    silence_step_s: float = 0.1
     silent_steps: int = 10
-    ping_every_s: float = 1.0
+    ping_every_s: float = 5.0
     handshake_s: float = 5.0
     close_s: float = 0.5
     backoff_first_s: float = 0.05
@@ -127,7 +123,6 @@ class PeerConnection:
                     await self._read()
         except* CONNECTION_ENDS as ends:
             code = POLICY_VIOLATION
-            self.was_silent = ends.subgroup(PeerSilent) is not None
             self.reason = self.reason or reason_of(ends)
         for kind, count in self._outbox.waiting().items():
             self._figures.lost[kind] += count
@@ -214,7 +209,7 @@ class ControlConnection(PeerConnection):
         self._silent_steps = 0
 
     def _watches(self) -> Sequence[Callable[[], Awaitable[None]]]:
-        return self._watch_for_silence, self._measure_round_trips
+        return (self._measure_round_trips,)
 
     def _hear(self, frame: Frame) -> None:
         if isinstance(frame, NodeFrame):
@@ -222,12 +217,13 @@ class ControlConnection(PeerConnection):
                 raise PeerFault("a node frame of another process")
             self._silent_steps = 0
 
-    async def _watch_for_silence(self) -> None:
-        settings = self._settings
-        while self._silent_steps < settings.silent_steps:
-            await sleep_until_next(settings.silence_step_s)
-            self._silent_steps += 1
-        raise PeerSilent(f"no node frame for {settings.silence_step_s * settings.silent_steps:g} s")
+    def step(self) -> None:
+        """A step has passed in which the peer should have said how it is. After so many without a word the connection
+        is half open, or the peer's loop stands."""
+        self._silent_steps += 1
+        if self._silent_steps >= self._settings.silent_steps and not self.was_silent:
+            self.was_silent = True
+            self.end(f"no node frame in {self._settings.silent_steps} steps")
 
     async def _measure_round_trips(self) -> None:
         while True:

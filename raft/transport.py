@@ -204,6 +204,13 @@ class Transport:
             state.figures.refused[kind] += 1
         return False
 
+    def step(self) -> None:
+        """The moment at which this node says how it is, and so should its peers: control on which none did so in
+        `silent_steps` of them ends."""
+        for state in self._peers.values():
+            if state.control is not None:
+                state.control.step()
+
     def note_place(self, peer: NodeId, log_place: int) -> None:
         """A connected peer's log reaches so far: if it comes back with less, it is another one."""
         state = self._peers.get(peer)

@@ -23,7 +23,7 @@ PATIENCE_S = 30.0  # never waited for in full: a test that would hang says where
 TOKEN = b"secret"
 BOOT_ID = b"b" * 16
 QUICK = TransportSettings(
-    silence_step_s=3600.0, ping_every_s=3600.0, backoff_first_s=0.001, backoff_last_s=0.02, close_s=2.0)
+    ping_every_s=3600.0, backoff_first_s=0.001, backoff_last_s=0.02, close_s=2.0)
 
 
 class Told(NamedTuple):

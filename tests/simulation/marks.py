@@ -36,6 +36,7 @@ MARKS: Final = frozenset({
     "lists of sleeping groups were compared",
     "a learner was promoted",
     "a learner was removed",
+    "an empty node met one that had missed its leaving",
     "a node that lost its disk was replaced",
     "a write nobody was told of survived",
     "a snapshot came to a member that was ahead of it",

@@ -1,7 +1,8 @@
 """What may enter the log, and its CBOR form.
 
-A command is one CBOR array, `[kind, request id, fields…]`, encoded once at the door and decoded once, when it applies.
-Names and ids are byte strings (M-80). An entry is `[version, now_us, [command, …]]`: the commands' own bytes one after
+A command is one array, `[kind, request id, fields…]`, encoded once at the door and decoded once, when it applies: those
+that clients send all the time in the short form of `packed.py`, the others as CBOR. Names and ids are byte strings
+(M-80). An entry is `[version, now_us, [command, …]]`: the commands' own bytes one after
 the other behind an array head, so that nobody encodes them twice. Where there is more than one voter a fourth field
 names the places of commands that may be repeats, and the ids of all are remembered (CL-27).
 
@@ -17,12 +18,13 @@ from typing import NamedTuple
 
 import cbor2
 
+from queen_node import packed
 from raft.invariants import must
 
 ENTRY_VERSION = 1
 ENTRY_VERSION_KEPT = 2  # its requests are remembered, so that a repeat of one changes nothing
 U64_MAX = (1 << 64) - 1
-_REQUEST_ID = slice(3, 19)  # behind the heads of the array, of the kind (below 24) and of 16 bytes
+_REQUEST_ID = slice(3, 19)  # as CBOR: behind the heads of the array, of the kind (below 24) and of 16 bytes
 _ENTRY_HEADS = bytes((0x83, ENTRY_VERSION)), bytes((0x84, ENTRY_VERSION_KEPT))
 _STAMP_BYTES = {24: 1, 25: 2, 26: 4, 27: 8}  # by the head of a CBOR integer that follows it
 
@@ -133,7 +135,7 @@ class AckStatus(IntEnum):
 
 def push(request_id: bytes, items: Sequence[PushItem]) -> bytes:
     """Append `items` (push.md)."""
-    return cbor2.dumps((Kind.PUSH, request_id, items))
+    return packed.pack((Kind.PUSH, request_id, items))
 
 
 class RulesOfFire(NamedTuple):
@@ -160,8 +162,8 @@ def timers(
     are not the contract's.
     """
     if rules is None:
-        return cbor2.dumps((Kind.TIMERS, request_id, operations, firing, one))
-    return cbor2.dumps((Kind.TIMERS, request_id, operations, firing, one, rules))
+        return packed.pack((Kind.TIMERS, request_id, operations, firing, one))
+    return packed.pack((Kind.TIMERS, request_id, operations, firing, one, rules))
 
 
 def fire(
@@ -193,7 +195,7 @@ def pop(
 
     `lease_ms` None: the queue's leaseTime. `group` is never empty: queue mode is `__QUEUE_MODE__`.
     """
-    return cbor2.dumps((
+    return packed.pack((
         Kind.POP, request_id, lease_id, queue, partition, group, mode, from_us, batch, partitions, lease_ms,
         commit_on_delivery, max_bytes,
     ))
@@ -201,7 +203,7 @@ def pop(
 
 def ack(request_id: bytes, group: bytes, items: Sequence[AckItem]) -> bytes:
     """Ack `items` of one group (pop-ack.md 8)."""
-    return cbor2.dumps((Kind.ACK, request_id, group, items))
+    return packed.pack((Kind.ACK, request_id, group, items))
 
 
 def extend(request_id: bytes, lease_id: bytes, seconds: int) -> bytes:
@@ -240,7 +242,7 @@ def kv(
 ) -> bytes:
     """Key/value operations of one call, one of which at least writes or checks (kv.md); none at all: an entry is wanted
     for the time that it carries. one: answered as the bare element of a path route."""
-    return cbor2.dumps((Kind.KV, request_id, operations, one, caps))
+    return packed.pack((Kind.KV, request_id, operations, one, caps))
 
 
 def transaction(
@@ -252,7 +254,7 @@ def transaction(
     """Do all of it or nothing (transactions.md). acks: each with its consumer group. firing, rules: as in `timers`;
     caps: as in `kv`."""
     more = () if rules is None else (rules,)
-    return cbor2.dumps((
+    return packed.pack((
         Kind.TRANSACTION, request_id, acks, pushes, positions, kv, timers, firing, caps, *more))
 
 
@@ -297,7 +299,7 @@ def raise_version(request_id: bytes, version: int) -> bytes:
 
 def request_id_of(command: bytes) -> bytes:
     """The request id, 16 bytes, of a command that has one."""
-    return command[_REQUEST_ID]
+    return packed.request_id_of(command) if packed.is_packed(command) else command[_REQUEST_ID]
 
 
 def entry(now_us: int, commands: Sequence[bytes]) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
+from queen_node import packed
 from queen_node.antechamber import Antechamber
 from queen_node.closed_groups import GroupsByLife
 from queen_node.events import DUE, LET_POPS_GO, Campaign, Event, HandOver, Heard
@@ -20,6 +21,7 @@ from queen_node.opening import CELL_LIFE
 from queen_node.state.members import members_of
 from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.state.tenants import Tenant, tenants
+from queen_node.versions import PACKED
 from raft.core import Role
 
 STRANGERS_MAX = 4096  # words for groups that this node does not know yet
@@ -58,6 +60,10 @@ class Sinks(Protocol):
 
     def let_pops_go(self) -> None:
         """The node stops: pops that wait are answered empty (CL-131)."""
+        ...
+
+    def as_written(self, command: bytes) -> bytes:
+        """A command in the form that every member reads (CL-132)."""
         ...
 
 
@@ -104,6 +110,7 @@ class Groups(Generic[A]):
         self._strangers: dict[int, _Stranger] = {}
         self._strangers_count = 0
         self._refuses = False
+        self._writes_packed = True  # members may be given commands in their short form
         self.cell = self._open(CELL_LIFE, None, MembersRow([]))
 
     def begun(self, actor: A) -> None:
@@ -157,6 +164,14 @@ class Groups(Generic[A]):
         """See `Sinks`."""
         self.antechamber.let_pops_go()
         self.tell_all(LET_POPS_GO)
+
+    def as_written(self, command: bytes) -> bytes:
+        """See `Sinks`."""
+        return command if self._writes_packed else packed.spread_out(command)
+
+    def hear_version(self, cluster_version: int) -> None:
+        """What members may write for each other (CL-132)."""
+        self._writes_packed = cluster_version >= PACKED
 
     def refuse_everything(self) -> None:
         """Nothing that waits will ever be written."""

@@ -47,6 +47,7 @@ class Pipeline:
     ) -> bytes:
         """See `broker.Broker`."""
         slot, size = Slot(), len(command)
+        command = self._sinks.as_written(command)
         pending = Pending(command, slot, give_up_at_s=trio.current_time() + timeout_ms / 1000, places=places)
         await self._put(tenant, (lane, pending), pending.give_up_at_s)
         self.admission.bytes_under_way += size
@@ -64,6 +65,7 @@ class Pipeline:
         sink = await self._sink_with_room(tenant, give_up_at_s)
         slots = [Slot() for _ in parts]
         for (command, places), slot in zip(parts, slots, strict=True):
+            command = self._sinks.as_written(command)
             sink.put((lane, Pending(command, slot, give_up_at_s=give_up_at_s, places=places)))
         self.admission.bytes_under_way += size
         try:
@@ -85,8 +87,8 @@ class Pipeline:
         """See `broker.Broker`."""
         slot = Slot()
         pop, give_up_at_s = waiting_pop(
-            command, lease_id=lease_id, queue=queue, reader=(group, partition), wait_ms=wait_ms, slot=slot,
-            now_s=trio.current_time(), margin_s=self._margin_s)
+            self._sinks.as_written(command), lease_id=lease_id, queue=queue, reader=(group, partition), wait_ms=wait_ms,
+            slot=slot, now_s=trio.current_time(), margin_s=self._margin_s)
         await self._put(tenant, Pop(pop), give_up_at_s)
         try:
             if client_gone is None or not pop.waits:

@@ -113,7 +113,8 @@ class SleepingGroups(Groups[S]):
         return self.sleepers.live if self.sleepers is not None and self._says_quiet else ()
 
     def hear_version(self, cluster_version: int) -> None:
-        """What members may say to each other (CL-132)."""
+        """What members may write for each other, and say (CL-132)."""
+        super().hear_version(cluster_version)
         self._says_quiet = cluster_version >= QUIET
 
     def fell_asleep(self, life: int, term: int, leader: int, agreed: frozenset[int]) -> None:

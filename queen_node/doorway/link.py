@@ -130,6 +130,7 @@ class DoorLink:
     def _take_write(self, call: int, body: bytes) -> None:
         tenant, command, lane, timeout_ms, places = frames.read_write(body)
         give_up_at_s = self._now_s + timeout_ms / 1000
+        command = self._sinks.as_written(command)
         event = lane, Pending(command, CallSlot(self, call), give_up_at_s=give_up_at_s, places=places)
         if self._parts:
             parts, self._parts = self._parts, []
@@ -144,6 +145,7 @@ class DoorLink:
     def _take_write_more(self, call: int, body: bytes) -> None:
         _tenant, command, lane, timeout_ms, places = frames.read_write(body)
         give_up_at_s = self._now_s + timeout_ms / 1000
+        command = self._sinks.as_written(command)
         self._parts.append((lane, Pending(command, CallSlot(self, call), give_up_at_s=give_up_at_s, places=places)))
 
     def _take_read(self, call: int, body: bytes) -> None:
@@ -154,7 +156,7 @@ class DoorLink:
     def _take_pop(self, call: int, body: bytes) -> None:
         tenant, command, lease_id, queue, group, partition, wait_ms = frames.read_pop(body)
         pop, give_up_at_s = waiting_pop(
-            command, lease_id=lease_id, queue=queue, reader=(group, partition), wait_ms=wait_ms,
+            self._sinks.as_written(command), lease_id=lease_id, queue=queue, reader=(group, partition), wait_ms=wait_ms,
             slot=CallSlot(self, call), now_s=trio.current_time(), margin_s=self._margin_s)
         self._pops[call] = tenant, pop
         self._put(tenant, [Pop(pop)], give_up_at_s)

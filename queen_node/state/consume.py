@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import cbor2
 
+from queen_node import packed
 from queen_node.state import acks, groups, leases, ready
 from queen_node.state.claims import Claim, Popping, at_place, claim_named, claim_ready
 from queen_node.state.groups import QUEUE_MODE, cursor_key
@@ -90,11 +91,11 @@ def shared_among(command: bytes, pops: int) -> bytes:
     """A pop that leaves its partitions to PA-41, told by the leader how many pops share what is ready."""
     if pops <= 1:
         return command
-    fields = cbor2.loads(command)
+    fields = packed.fields_of(command)
     if fields[_PARTITIONS_FIELD] > 0:
         return command
     fields[_PARTITIONS_FIELD] = -pops
-    return cbor2.dumps(fields)
+    return packed.pack(fields) if packed.is_packed(command) else cbor2.dumps(fields)
 
 
 _PARTITIONS_FIELD = 9  # of a pop's command: commands.pop

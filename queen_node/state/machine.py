@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import cbor2
+import msgspec
 
+from queen_node import packed
 from queen_node.commands import ENTRY_VERSION, ENTRY_VERSION_KEPT, Kind
 from queen_node.state import consume, kv, locks, members, push, queues, tenants, timers, transactions
 from queen_node.state.outcomes import Outcomes
@@ -133,8 +135,9 @@ class Machine:
             step = Step(self.store, now_us=self.store.meta.stamp_us, index=index)
             return Application(step, [], index=index, term=term)
         try:
-            version, stamp_us, commands, *more = cbor2.loads(data)
-        except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
+            version, stamp_us, written, *more = cbor2.loads(data)
+            commands = [packed.read(each) if type(each) is bytes else each for each in written]
+        except (cbor2.CBORDecodeError, msgspec.DecodeError, ValueError, TypeError) as error:
             raise UnknownEntry(f"entry {index} is not an entry: {error}") from error
         if version not in (ENTRY_VERSION, ENTRY_VERSION_KEPT):
             raise UnknownEntry(f"entry {index} is of version {version}, this release applies {ENTRY_VERSION_KEPT}")

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import trio
 
+from queen_node.versions import FORMAT
 from tests.cluster.test_three_nodes import PATIENCE_S, clients, pop_texts, push
 from tests.support.cluster_process import ClusterProcess
 from tests.support.figures import at_least, metric, wait_for_metric
@@ -67,7 +68,7 @@ async def test_the_version_rises_when_the_last_member_reads_it_and_never_falls(t
         assert versions(three) == [1, 1], "who is not there may be of an earlier release"
         del late.settings["QUEEN_TEST_FORMAT"]
         await trio.to_thread.run_sync(late.start)
-        await until(lambda: versions(three) == [2, 2, 2])
+        await until(lambda: versions(three) == [FORMAT] * 3)
         async with clients(three, 3) as (again,):
             assert await pop_texts(again, 2) == ["before", "without it"]
             for node in (one, two, again):
@@ -76,7 +77,7 @@ async def test_the_version_rises_when_the_last_member_reads_it_and_never_falls(t
     assert await trio.to_thread.run_sync(late.stop) == 0
     late.launch(OLD)
     assert await trio.to_thread.run_sync(late.wait, PATIENCE_S) > 0
-    assert "the data is of version 2, and this release reads up to 1" in late.log_tail()
+    assert f"the data is of version {FORMAT}, and this release reads up to 1" in late.log_tail()
     late.announced.append("cannot start")
     for each in three.nodes.values():
         each.check_log()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -11,13 +11,13 @@ import pytest
 import trio
 import trio.testing
 
-from queen_node import commands
+from queen_node import commands, packed
 from queen_node.answers.push import push_results
 from queen_node.antechamber import Antechamber
 from queen_node.applier import Applier
 from queen_node.broker import Lane, Unavailable
 from queen_node.closed_groups import Glance
-from queen_node.commands import PayloadFlag
+from queen_node.commands import Kind, PayloadFlag
 from queen_node.condition import condition
 from queen_node.crash_points import passes
 from queen_node.debt import Debt
@@ -37,7 +37,7 @@ from queen_node.sleepers import Sleepers
 from queen_node.state.machine import Machine
 from queen_node.state.rows import MembersRow, TenantRow
 from queen_node.state.store import Store, read_meta
-from queen_node.versions import QUIET
+from queen_node.versions import PACKED, QUIET
 from raft.clock import GroupClock, SystemTime
 from raft.core import Core, Role
 from raft.group import RaftGroup
@@ -238,6 +238,34 @@ def test_no_group_sleeps_with_others_before_all_of_them_know_the_words() -> None
         each.hear_version(QUIET)
         assert set(each.live) == {1, 2}
         assert each.groups[1].sleeper.bed is each
+
+
+async def test_commands_go_out_packed_once_all_members_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CL-132: a single write, the parts of a large one, a pop."""
+    entry = commands.entry
+    forms: list[tuple[int, bool]] = []
+
+    def seen(now_us: int, batch: Sequence[bytes]) -> bytes:
+        forms.extend((packed.fields_of(command)[0], packed.is_packed(command)) for command in batch)
+        return entry(now_us, batch)
+
+    monkeypatch.setattr(commands, "entry", seen)
+    async with running(Node()) as node:
+        assert await node.push(A, b"first") == 1
+        for version in (PACKED - 1, PACKED):
+            forms.clear()
+            node.host.hear_version(version)
+            assert await node.push(A, b"%d" % version) == 1
+            parts = [(commands.ack(IDS.request_id(), b"g", []), ()) for _ in range(2)]
+            await node.pipeline.write_all(A, parts, timeout_ms=5000, lane=Lane.DRAINING)
+            lease_id = IDS.uuid7()
+            await node.pipeline.pop(
+                A, commands.pop(
+                    IDS.request_id(), lease_id=lease_id, queue=b"q", partition=None, group=b"g", mode="all", from_us=0,
+                    batch=1, partitions=1, lease_ms=None, commit_on_delivery=True, max_bytes=1000),
+                lease_id=lease_id, queue=b"q", group=b"g", partition=None, wait_ms=None, client_gone=None)
+            assert forms == [
+                (kind, version >= PACKED) for kind in (Kind.PUSH, Kind.ACK, Kind.ACK, Kind.POP)]
 
 
 async def started_again(closed_log: Mapping[int, int]) -> Node:

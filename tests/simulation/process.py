@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import cbor2
-
-from queen_node import commands
+from queen_node import commands, packed
 from queen_node.answers.consume import render_ack, render_extend, render_pop
 from queen_node.answers.push import render_configure, render_push
 from queen_node.answers.timers import render_timers
@@ -295,7 +293,7 @@ class Process:
         places: tuple[bytes, ...] = (), timeout_us: int,
     ) -> None:
         """A client's command."""
-        slot.render = RENDERERS[cbor2.loads(command)[0]]
+        slot.render = RENDERERS[packed.fields_of(command)[0]]
         self.propose(tenant, command, slot, lane=lane, places=places, timeout_us=timeout_us)
 
     def propose(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-import cbor2
-
-from queen_node import commands, queries
+from queen_node import commands, packed, queries
 from queen_node.answers import NOTHING, pack
 from queen_node.broker import Lane, Unavailable
 from queen_node.state import consume
@@ -56,7 +54,7 @@ class FakeBroker:
         places: tuple[bytes, ...] = (),
     ) -> bytes:
         """Apply the command and pack its answer."""
-        self.writes.append(cbor2.loads(command))
+        self.writes.append(packed.fields_of(command))
         self.lanes.append(lane)
         self.timeouts_ms.append(timeout_ms)
         self._fail(self.unavailable)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import cbor2
-
-from queen_node import commands
+from queen_node import commands, packed
 from queen_node.commands import Kind, PushItem
 from queen_node.ids import IdMint
 from queen_node.state import push, queues
@@ -52,7 +50,7 @@ class Inward:
         self.step = Step(self.store, now_us=self.now_us, index=self.store.meta.applied_index + 1)
         answers = []
         for raw in raw_commands:
-            command = cbor2.loads(raw)
+            command = packed.fields_of(raw)
             answers.append(HANDLERS[command[0]](self.step, command))
         self.store.commit(index=self.step.index, term=1, stamp_us=self.now_us)
         return answers

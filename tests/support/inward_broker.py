@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn
 
-import cbor2
-
+from queen_node import packed
 from queen_node.answers import pack
 from queen_node.broker import Lane, Unavailable
 from tests.support.inward import Inward
@@ -37,7 +36,7 @@ class InwardBroker:
         if self.unavailable and not self.unavailable_after:
             raise Unavailable(self.unavailable)
         self.unavailable_after -= bool(self.unavailable)
-        self.writes.append(cbor2.loads(command))
+        self.writes.append(packed.fields_of(command))
         self.calls.append((timeout_ms, lane, places))
         return pack(self.node.apply(command)[0])
 

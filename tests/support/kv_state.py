@@ -6,7 +6,7 @@ from typing import Any
 
 import cbor2
 
-from queen_node import commands
+from queen_node import commands, packed
 from queen_node.commands import KvOp
 from queen_node.state import kv
 from queen_node.state.keys import CALENDAR, CALENDAR_KV, KV, KV_NAMESPACE, after
@@ -121,6 +121,6 @@ class KvState:
         return kv.next_end_us(self.store)
 
     def _apply(self, command: bytes) -> Any:
-        data = cbor2.dumps([commands.ENTRY_VERSION, self.now_us, [cbor2.loads(command)]])
+        data = cbor2.dumps([commands.ENTRY_VERSION, self.now_us, [packed.fields_of(command)]])
         ((_id, _kind, answer),) = self.machine.apply_entry(index=self.machine.applied_index + 1, term=1, data=data)
         return answer

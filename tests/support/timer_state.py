@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import cbor2
-
-from queen_node import commands
+from queen_node import commands, packed
 from queen_node.commands import RulesOfFire, TimerOp
 from queen_node.state import timers
 from queen_node.state.deadletters import TIMER_GROUP
@@ -63,7 +61,7 @@ class TimerState:
         self, *operations: Sequence[Any], firing: bool = True, rules: RulesOfFire | None = None,
     ) -> list[OperationResult]:
         """A TIMERS command in an entry of its own."""
-        command = cbor2.loads(commands.timers(b"r" * 16, operations, firing=firing))  # type: ignore[arg-type]
+        command = packed.fields_of(commands.timers(b"r" * 16, operations, firing=firing))  # type: ignore[arg-type]
         step = self.begin()
         _one, results = timers.apply_timers(step, [*command, list(rules)] if rules is not None else command)
         assert isinstance(results, list)
@@ -78,7 +76,7 @@ class TimerState:
         """One FIRE command in an entry of its own; whether more is due."""
         raw = commands.fire(at_most=at_most, max_bytes=max_bytes, rules=rules)
         step = self.begin()
-        (more,) = timers.apply_fire(step, cbor2.loads(raw))
+        (more,) = timers.apply_fire(step, packed.fields_of(raw))
         self.commit(step)
         return more
 

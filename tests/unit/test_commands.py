@@ -9,16 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queen_node import commands
+from queen_node import commands, packed
 from queen_node.commands import AckStatus, Kind, KvOp, LockOp, PayloadFlag, TimerOp
+from queen_node.state.machine import Machine, UnknownEntry
+from queen_node.state.store import Store
 from raft.invariants import InvariantBroken
+from tests.support.memory_engine import MemoryEngine
 
 RID, MID = bytes(range(16)), bytes(range(16, 32))
 # The same as CBOR text: a byte string of 16.
 R = "50 000102030405060708090a0b0c0d0e0f"
 M = "50 101112131415161718191a1b1c1d1e1f"
+# And as MessagePack.
+R_PACKED, M_PACKED = f"c4 10 {R[3:]}", f"c4 10 {M[3:]}"
 
-# name -> (bytes as this release writes them, golden bytes, what they mean)
+# name -> (bytes as this release writes them, golden bytes as CBOR, what they mean)
 GOLDEN: dict[str, tuple[bytes, str, list[Any]]] = {
     "push": (
         commands.push(RID, [
@@ -103,23 +108,85 @@ GOLDEN: dict[str, tuple[bytes, str, list[Any]]] = {
     "raise version": (commands.raise_version(RID, 2), f"83 17 {R} 02", [23, RID, 2]),
 }
 
+# The short form of those that have one.
+PACKED = {
+    "push":
+        f"5a00000073 9301 {R_PACKED} 9298c40171c40170c40174 {M_PACKED}"
+        f"c4077b2261223a317d00c0c098c40171c40170c40175 {M_PACKED} c4013101 {R_PACKED} c4026d65",
+    "timers":
+        f"5a0000004a 9502 {R_PACKED} 929a00c40171c4016bcd05dcc40174 {M_PACKED}"
+        f"c4013100c40170c09401c40171c4016bc40174c3c2",
+    "pop": f"5a0000003b 9d04 {R_PACKED} {M_PACKED} c40171c0c40167a36e6577000a01c0c2ce00100000",
+    "ack": f"5a0000003e 9405 {R_PACKED} c401679295c401740700 {M_PACKED} c095c401750702c400c403776879",
+    "transaction":
+        f"5a0000007e 990e {R_PACKED} 9192c4016795c401740700 {M_PACKED} c09198c40171c40170c40174 {M_PACKED}"
+        f"c4013100c0c09195c40171c40170c4016709a3616c6c919507c4016ec4016b03c3919401c40171c4016bc0c3920000",
+    "kv":
+        f"5a00000045 950b {R_PACKED}"
+        f"939703c4016ec4016bc401313cc0c29806c4016ec4016901c0cb401600000000000000c39301c4016e91c4016bc292090a",
+}
+
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_a_command_has_its_golden_bytes(name: str) -> None:
-    """M-80."""
+    """M-80. What is written packed has its golden bytes below; spread out it is what earlier releases wrote."""
     written, golden, _meaning = GOLDEN[name]
-    assert written == bytes.fromhex(golden)
+    assert packed.spread_out(written) == bytes.fromhex(golden)
+    assert packed.is_packed(written) == (name in PACKED)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_bytes_are_still_read(name: str) -> None:
     """M-80."""
     _written, golden, meaning = GOLDEN[name]
-    assert cbor2.loads(bytes.fromhex(golden)) == meaning
+    assert cbor2.loads(bytes.fromhex(golden)) == packed.fields_of(bytes.fromhex(golden)) == meaning
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_golden_bytes_of_packed_commands(name: str) -> None:
+    """M-80: MessagePack inside of a CBOR byte string."""
+    written, _golden, meaning = GOLDEN[name]
+    assert written.hex(" ") == bytes.fromhex(PACKED[name]).hex(" ")
+    assert packed.fields_of(bytes.fromhex(PACKED[name])) == meaning
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_request_id_of_a_command_is_found_without_reading_it(name: str) -> None:
+    written, golden, (_kind, request_id, *_) = GOLDEN[name]
+    if request_id:
+        assert commands.request_id_of(written) == commands.request_id_of(bytes.fromhex(golden)) == request_id
+
+
+@pytest.mark.parametrize("number", [
+    0, -1, 2**63 - 1, -(2**63), -(2**63) - 1, 2**64 - 1, 2**64, -(2**64), 10**300, -(10**300), 0.5, -0.0, 1e300,
+])
+def test_a_number_of_any_size_comes_through_exactly(number: int | float) -> None:
+    """KV-41, KV-42: a bound may be 1e300, and is then a whole number."""
+    command = commands.kv(RID, [(KvOp.INCR, b"n", b"k", 1, number, None, 0, False)])
+    ((*_, read, _most, _lifetime, _required),) = packed.fields_of(command)[2]
+    assert repr(read) == repr(number)
+    assert packed.fields_of(packed.spread_out(command)) == packed.fields_of(command)
+
+
+def test_an_entry_holds_commands_of_both_forms() -> None:
+    """CL-132: what waited when the cluster's version rose goes into the log as it was."""
+    names = ["push", "hand back", "timers"]
+    mixed = [written for name in names for written in (GOLDEN[name][0], packed.spread_out(GOLDEN[name][0]))]
+    machine = Machine(Store(MemoryEngine(), life=1))
+    application = machine.begin(index=1, term=1, data=commands.entry(5, mixed))
+    assert application.commands == [GOLDEN[name][2] for name in names for _ in range(2)]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xc1", b"\x93\x01", b"\xc7\x01\x07\x00"])
+def test_a_packed_command_that_cannot_be_read_stops_the_node(content: bytes) -> None:
+    """CL-29."""
+    machine = Machine(Store(MemoryEngine(), life=1))
+    with pytest.raises(UnknownEntry):
+        machine.begin(index=1, term=1, data=commands.entry(5, [cbor2.dumps(content)]))
 
 
 def test_every_kind_of_command_has_golden_bytes() -> None:
-    assert {cbor2.loads(written)[0] for written, _, _ in GOLDEN.values()} == set(Kind)
+    assert {packed.fields_of(written)[0] for written, _, _ in GOLDEN.values()} == set(Kind)
 
 
 def test_an_entry_is_its_version_stamp_and_commands_as_they_are() -> None:

@@ -12,8 +12,10 @@ import pytest
 import trio
 import trio.testing
 
+from queen_node import commands, packed
 from queen_node.broker import Lane, Unavailable
 from queen_node.calls import Pending, PendingRead
+from queen_node.commands import AckStatus
 from queen_node.disk_gate import OPEN, Gates
 from queen_node.doorway import frames
 from queen_node.doorway.channel import RECEIVE_BYTES, Channel
@@ -51,8 +53,9 @@ class Ends:
         self.broker = RemoteBroker(
             self.door_channel, Metrics(0.0), admit_max_bytes=1000, admit_hold_s=1.0, jitter=lambda: 0.5)
         self.inbox: Inbox[Event] = Inbox(INBOX_BOUND)
+        self.sinks = OneInbox(self.inbox)
         self.link = DoorLink(
-            self.node_channel, OneInbox(self.inbox), {"health": health, "status": status}, Sums(self.metrics),
+            self.node_channel, self.sinks, {"health": health, "status": status}, Sums(self.metrics),
             margin_s=0.05)
 
     async def event(self) -> Event:
@@ -127,6 +130,30 @@ async def test_the_parts_of_a_call_go_in_together_and_in_order() -> None:
 
         nursery.start_soon(answer)
         assert await ends.broker.write_all(TENANT, parts, timeout_ms=5000, lane=Lane.PUSHES) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_an_earlier_member_is_given_no_packed_command() -> None:
+    """CL-132: whatever a door sends."""
+    packed_ack = commands.ack(b"i" * 16, b"g", [(b"t", 1, AckStatus.COMPLETED, b"", None)])
+    spread = packed.spread_out(packed_ack)
+    async with joined() as ends, trio.open_nursery() as nursery:
+        ends.sinks.packs = False
+
+        async def answer() -> None:
+            write = pending_of(await ends.event())
+            write.slot.answer(b"")
+            parts = [pending_of(event) for event in await ends.inbox.take_all()]
+            for part in parts:
+                part.slot.answer(b"")
+            pop = (await ends.pop_event()).pop
+            pop.slot.answer(b"")
+            sent = [write.command, *[part.command for part in parts], pop.command]
+            assert sent == [spread] * 4 != [packed_ack] * 4
+
+        nursery.start_soon(answer)
+        await ends.broker.write(TENANT, packed_ack, timeout_ms=5000)
+        await ends.broker.write_all(TENANT, [(packed_ack, ())] * 2, timeout_ms=5000, lane=Lane.PUSHES)
+        await ends.broker.pop(TENANT, packed_ack, wait_ms=None, client_gone=None, **NAMES)  # type: ignore[arg-type]
 
 
 async def test_a_poll_whose_client_leaves_is_withdrawn() -> None:

@@ -6,10 +6,9 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-import cbor2
 import pytest
 
-from queen_node import commands
+from queen_node import commands, packed
 from queen_node.answers import NOTHING
 from queen_node.errors import Refused
 from queen_node.http.handlers.pop import PopHandlers
@@ -42,7 +41,7 @@ class RecordingBroker(FakeBroker):
         wait_ms: int | None, client_gone: Callable[[], Awaitable[None]] | None,
     ) -> bytes:
         self._fail(self.unavailable)
-        self.command = cbor2.loads(command)
+        self.command = packed.fields_of(command)
         self.asked = {
             "lease_id": lease_id, "queue": queue, "group": group, "partition": partition, "wait_ms": wait_ms,
             "client_gone": client_gone}

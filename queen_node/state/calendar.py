@@ -27,7 +27,7 @@ _FLOOR = CALENDAR + CALENDAR_FLOORS  # kind -> the beginning of a key: nothing o
 def put(store: Store, kind: bytes, at_us: int, sequence: int, owner: bytes) -> None:
     """File a deadline. (at_us, sequence) is unique within a kind. Times are of the group clock, µs since 1970."""
     key = CALENDAR + kind + two_u64(at_us, sequence)
-    store.put(key, owner)
+    store.put_fresh(key, owner)
     position = store.positions.get(kind)
     if position is not None and key < position:
         store.positions[kind] = key

@@ -79,6 +79,18 @@ class IdFilter:
                 if bits[at & mask] & _BITS[which] == _BITS[which]]
         return found
 
+    def add_one(self, place: Place, offset: int) -> None:
+        """This id is remembered now, at `offset`, which is above all before."""
+        layers = self._layers
+        if not layers or not layers[0].room:
+            self.add((place,), offset)
+            return
+        layer = layers[0]
+        layer.room -= 1
+        layer.last_offset = offset
+        at, which = place
+        layer.bits[at & layer.mask] |= _BITS[which]
+
     def add(self, places: Sequence[Place], first_offset: int) -> None:
         """These ids are remembered now, at `first_offset` and those behind it, which are above all before."""
         end = first_offset + len(places)

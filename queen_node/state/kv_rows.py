@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from queen_node.state import calendar
-from queen_node.state.keys import CALENDAR_KV, COUNTERS, KV, KV_NAMESPACE, after, named
+from queen_node.state.keys import CALENDAR_KV, COUNTERS, KV, KV_NAMESPACE, after, u16
 from queen_node.state.rows import NamespaceRow
 from queen_node.state.store import Store
 from raft.invariants import broken, must
@@ -47,7 +47,7 @@ class Readable(Protocol):
 
 def kv_key(namespace: bytes, key: bytes) -> bytes:
     """Where a row stands: those of a namespace lie together, in byte order of their keys (KV-11)."""
-    return KV + named(namespace) + key
+    return KV + u16(len(namespace)) + namespace + key  # `named` in line: it is called for each operation
 
 
 def unpack(stored: bytes) -> KvRow:
@@ -96,7 +96,7 @@ class Writer:
         else:
             self._bytes -= len(before.value)
             self._strike_end(before)
-        self._store.put(own_key, _HEAD.pack(version, expires_us, row.updated_us) + value)
+        self._store.put_fresh(own_key, _HEAD.pack(version, expires_us, row.updated_us) + value)
         if expires_us:
             calendar.put(self._store, CALENDAR_KV, expires_us, version, _SIZE.pack(len(value)) + own_key[len(KV) :])
 

@@ -221,8 +221,12 @@ class Store:
     def _begin_young(self) -> None:
         self._older, self._young, self._young_bytes = self._young, {}, 0
 
-    def put_fresh(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """As `put` of each pair, for kinds of rows that are neither kept decoded nor young."""
+    def put_fresh(self, key: bytes, value: bytes) -> None:
+        """As `put`, for kinds of rows that are neither kept decoded nor young: nothing in memory is to be forgotten."""
+        self._batch[key] = value
+
+    def put_all_fresh(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """As `put_fresh` of each pair."""
         self._batch.update(zip(keys, values, strict=True))
 
     def put_row(self, key: bytes, row: Row) -> None:

@@ -265,10 +265,10 @@ def _file(
     store: Store, own_key: bytes, at_us: int, sequence: int, created_at_us: int, txn: bytes, row: bytes, apart: bytes,
 ) -> None:
     """Write the rows of a pending timer. apart: its payload if that stands apart."""
-    store.put(own_key, pack_place(at_us, sequence, created_at_us, apart != b"", txn))
+    store.put_fresh(own_key, pack_place(at_us, sequence, created_at_us, apart != b"", txn))
     calendar.put(store, CALENDAR_TIMERS, at_us, sequence, row)
     if apart:
-        store.put(payload_key(own_key), apart)
+        store.put_fresh(payload_key(own_key), apart)
 
 
 def _strike(store: Store, own_key: bytes, stored: bytes) -> Place:

@@ -111,7 +111,7 @@ def _carry_out(step: Step, wanted: Wanted, judged: Judged) -> Committed:
             verdicts[place] = verdict
     # One appender for both: a due timer whose id one of the pushes has appends nothing (TM-62).
     appender = judged.appender
-    placed = push.carry_out(appender, wanted.pushes)
+    placed = appender.append_all(wanted.pushes)
     # Behind the messages themselves, which they look at; what `finish` writes they do not need.
     positions.carry_out(step, wanted.positions)
     elements = kv.carry_out(step, wanted.kv, judged.kv)

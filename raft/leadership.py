@@ -144,13 +144,19 @@ class Leadership:
         if self.quiet.waits:
             return
         if self._ticks_since_heartbeat >= self._settings.heartbeat_ticks:
-            self.send_heartbeats(commit_index)
+            self._send_heartbeats(commit_index, spares=self._settings.spares_heartbeats)
             self.hand_over_if_level()
 
-    def send_heartbeats(self, commit_index: int) -> None:
+    def _send_heartbeats(self, commit_index: int, *, spares: bool) -> None:
+        """To all, or spare those who took and answered an append since the last ones: it carried what a heartbeat does,
+        and reset both sides' timers. Of busy groups these were a quarter of all messages. Only a commit index can be
+        newer; it went alone, and if it was lost the next append or heartbeat, a period later, repeats it.
+        """
         self._ticks_since_heartbeat = 0
         self.quiet.take_back()
         for peer, progress in self.progress.items():
+            if progress.took_since_heartbeat() and spares:
+                continue
             progress.told_commit = min(progress.match_index, commit_index)
             self._send.append(Heartbeat(self._node_id, peer, self._term, progress.told_commit, self.reads.round))
 
@@ -178,7 +184,7 @@ class Leadership:
         if not self.reads.may_begin or self.term_start_index > commit_index:
             return
         self.reads.begin(commit_index)
-        self.send_heartbeats(commit_index)
+        self._send_heartbeats(commit_index, spares=False)
         self._confirm_reads()
 
     def _confirm_reads(self) -> None:

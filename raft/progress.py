@@ -57,8 +57,8 @@ class Progress:
     """
 
     __slots__ = (
-        "_match_when_nudged", "_probe_sent", "_supplied_index", "answered_round", "match_index", "mode", "next_index",
-        "silent_ticks", "told_commit", "wants_naming", "window",
+        "_match_when_nudged", "_next_at_heartbeat", "_probe_sent", "_supplied_index", "answered_round", "match_index",
+        "mode", "next_index", "silent_ticks", "told_commit", "wants_naming", "window",
     )  # fmt: skip
 
     def __init__(self, next_index: int, max_inflight_bytes: int) -> None:
@@ -72,6 +72,7 @@ class Progress:
         self.wants_naming = False
         self._probe_sent = False
         self._match_when_nudged = 0
+        self._next_at_heartbeat = next_index
         self._supplied_index = 0
 
     @property
@@ -121,6 +122,14 @@ class Progress:
             self.leave_behind()
         else:
             self._enter(Mode.PROBE)
+
+    def took_since_heartbeat(self) -> bool:
+        """A heartbeat is due. Whether the member accepted an entry that left after the last one was due: then it has
+        heard its leader since. An acceptance of what had been on its way for longer does not show that.
+        """
+        took = self.mode is Mode.REPLICATE and self.match_index >= self._next_at_heartbeat
+        self._next_at_heartbeat = self.next_index
+        return took
 
     def nudge(self) -> bool:
         """The member answered a heartbeat. Returns whether to ask, by an append without entries, what it holds.

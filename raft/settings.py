@@ -28,6 +28,11 @@ class Settings:
     pre_vote: bool = True
     check_quorum: bool = True
 
+    @property
+    def spares_heartbeats(self) -> bool:
+        """Whether two periods may pass between two of them, and two more for one that is lost."""
+        return 4 * self.heartbeat_ticks <= self.election_ticks
+
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_ticks < self.election_ticks <= self.quorum_ticks:
             raise ValueError("ticks: 0 < heartbeat < election <= quorum")

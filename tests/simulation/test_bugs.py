@@ -22,7 +22,7 @@ FOUND_BY = {
     "a read is served without a round": 101,
     "a fire does not forget its timer": 1,
     "a flag says that a fire is in flight": 106,
-    "a repeat is carried out again": 94,
+    "a repeat is carried out again": 3,
     "the wall clock steers the group clock": 2,
     "a follower's estimate rests on its wall clock": 2,
     "a rebooted machine's guess counts as knowledge": 23,

@@ -224,8 +224,9 @@ def test_a_member_that_restarts_hears_samples_of_the_same_term(remember: Callabl
     groups = led_by_1()
     remember(groups)
     groups[2].restart()
-    groups[1].raft.core.tick()
-    groups.settle()
+    for _ in range(2):  # in the first period it accepted an entry, and needs no heartbeat
+        groups[1].raft.core.tick()
+        groups.settle()
     groups.pass_time(1000 * SECOND)
     groups.frames()
     assert groups[2].raft.clock.now_us() == true_us(groups)

@@ -85,6 +85,30 @@ def test_a_lost_last_append_is_asked_for_at_the_second_heartbeat_that_moved_noth
     assert not progress.nudge()
 
 
+def test_only_what_left_since_the_last_heartbeat_stands_for_one() -> None:
+    """Else a disk that acknowledges one append a period would keep the member from hearing of its leader at all."""
+    progress = replicating()
+    progress.sent(6, 10)
+    progress.sent(7, 10)
+    assert not progress.took_since_heartbeat()
+    progress.accepted(6)
+    assert not progress.took_since_heartbeat()
+    progress.accepted(7)
+    assert not progress.took_since_heartbeat()
+    progress.sent(8, 10)
+    progress.accepted(8)
+    assert progress.took_since_heartbeat()
+    assert not progress.took_since_heartbeat()
+
+
+def test_who_is_left_behind_is_never_spared_a_heartbeat() -> None:
+    """By its answers it is asked what it holds."""
+    progress = left_behind()
+    progress.supplied(20)
+    progress.accepted(12)
+    assert not progress.took_since_heartbeat()
+
+
 def left_behind(next_index: int = 9) -> Progress:
     progress = replicating()
     progress.next_index = next_index

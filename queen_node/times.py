@@ -11,6 +11,7 @@ def _second_text(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
+@lru_cache(maxsize=256)  # of one call: what its entry schedules with one delay has one deadline
 def micros_text(at_us: int) -> str:
     """Always six digits and `Z`, so that texts compare as times do."""
     second, micros = divmod(at_us, 1_000_000)

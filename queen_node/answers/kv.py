@@ -125,7 +125,7 @@ def rendered(answer: KvAnswer) -> Rendered:
         return refused.refusal.status, refused.body()
     if one:
         return 200, _encode(kv_element(0, elements[0]))
-    return 200, b'{"results":' + _encode([kv_element(*each) for each in enumerate(elements)]) + b"}"
+    return 200, b'{"results":' + _encode([kv_element(index, element) for index, element in enumerate(elements)]) + b"}"
 
 
 def lost_body(lost: Lost) -> KvLost:
@@ -134,25 +134,28 @@ def lost_body(lost: Lost) -> KvLost:
         False, "kv_precondition", lost.failed_index, REASONS[lost.reason], lost.version, _value(lost.value))
 
 
-def kv_element(index: int, element: Element) -> KvElement:
-    """KV-10, KV-32."""
+def kv_element(
+    index: int, element: Element, kind: str | UnsetType = UNSET, op_index: int | UnsetType = UNSET,
+) -> KvElement:
+    """KV-10, KV-32. kind, op_index: in a transaction (TX-40)."""
     op, word = element.op, WORDS[element.op]
     if isinstance(element, kv.Page):
         rows = [_row(row) for row in element.rows]
         if op == KvOp.GET_MANY:
-            return _Rows(index, word, rows, [key.decode() for key in element.missing], element.truncated, UNSET)
+            return _Rows(index, word, rows, [key.decode() for key in element.missing], element.truncated, UNSET, kind,
+                op_index)
         next_after = None if element.next_after is None else element.next_after.decode()
-        return _Rows(index, word, rows, UNSET, element.truncated, next_after)
+        return _Rows(index, word, rows, UNSET, element.truncated, next_after, kind, op_index)
     key, done = element.key.decode(), element.done
     if op == KvOp.GET:
         if not done:
-            return _Read(index, word, False, key)
+            return _Read(index, word, False, key, type=kind, opIndex=op_index)
         return _Read(
             index, word, True, key, _value(element.value), element.version, end_text(element.expires_us),
-            micros_text(element.updated_us))
+            micros_text(element.updated_us), kind, op_index)
     return _Written(
         index, word, done, UNSET if done else REASONS[element.reason], key,
-        UNSET if done and op == KvOp.CHECK else _value(element.value), element.version)
+        UNSET if done and op == KvOp.CHECK else _value(element.value), element.version, kind, op_index)
 
 
 def read_kv(view: CommittedStore, fields: Sequence[Any]) -> Reader:

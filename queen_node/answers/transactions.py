@@ -95,9 +95,7 @@ def _results(
                 item_pushed[1].decode(), offset, True if duplicate else UNSET)
     index = len(layout)
     for op_index, element in enumerate(committed.elements):
-        made = kv_element(index + op_index, element)
-        made.type, made.opIndex = "kv", op_index
-        yield made
+        yield kv_element(index + op_index, element, "kv", op_index)
     index += len(committed.elements)
     for op_index, timer in enumerate(committed.timer_results):
         yield timer_result(timer, index + op_index, op_index)

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from itertools import groupby
 from struct import Struct
 from typing import Final
+
+import msgspec
 
 from queen_node.broker import Lane
 from queen_node.disk_gate import Gates
 from raft.invariants import must
 
-VERSION: Final = 3
+VERSION: Final = 4
 FRAME_MAX_BYTES: Final = 1 << 30  # above any command (QUEEN_RAFT_ENTRY_MAX_BYTES) and any answer
 NO_WAIT: Final = 0xFFFF_FFFF  # in the place of a pop's wait: it tries once
 NOT_GIVEN: Final = 0xFFFF  # in the place of a name's length: there is no name
 
 HEAD: Final = Struct("<IBQ")
-_WRITE: Final = Struct("<16sBIH")  # tenant, lane, timeout in ms, runs of places
+# tenant, lane, timeout in ms, how often the one place stands there or 0 before a list of places, bytes of it
+_WRITE: Final = Struct("<16sBIII")
 _HEAD_AND_WRITE: Final = Struct(HEAD.format + _WRITE.format.removeprefix("<"))
-_RUN: Final = Struct("<IH")  # how often the queue stands there, bytes of its name
 _READ: Final = Struct("<16sI")  # tenant, timeout in ms
 _POP: Final = Struct("<16sIHHHH")  # tenant, wait in ms, bytes of lease id, queue, group and partition
 _HAND_BACK: Final = Struct("<16s")  # tenant
@@ -100,27 +101,21 @@ def write(
 ) -> bytes:
     """WRITE or WRITE_MORE. `places`: what the command may append to, a queue as often as it gets messages."""
     if not places:
-        runs, run_count = b"", 0
+        listed, times = b"", 0
     elif places.count(places[0]) == len(places):
-        runs, run_count = _RUN.pack(len(places), len(places[0])) + places[0], 1
+        listed, times = places[0], len(places)
     else:
-        packed = [_RUN.pack(sum(1 for _ in same), len(name)) + name for name, same in groupby(places)]
-        runs, run_count = b"".join(packed), len(packed)
-    must(run_count < 1 << 16, "a command that appends to too many places", runs=run_count)
-    length = _WRITE.size + len(runs) + len(command)
-    return _HEAD_AND_WRITE.pack(length, kind, call, tenant, lane, timeout_ms, run_count) + runs + command
+        listed, times = _pack_places(places), 0
+    length = _WRITE.size + len(listed) + len(command)
+    return _HEAD_AND_WRITE.pack(length, kind, call, tenant, lane, timeout_ms, times, len(listed)) + listed + command
 
 
 def read_write(body: bytes) -> tuple[bytes, bytes, Lane, int, tuple[bytes, ...]]:
     """(tenant, command, lane, timeout_ms, places) of WRITE and WRITE_MORE."""
-    tenant, lane, timeout_ms, run_count = _WRITE.unpack_from(body)
-    at = _WRITE.size
-    places: tuple[bytes, ...] = ()
-    for _ in range(run_count):
-        times, length = _RUN.unpack_from(body, at)
-        at += _RUN.size
-        places += (body[at : at + length],) * times
-        at += length
+    tenant, lane, timeout_ms, times, size = _WRITE.unpack_from(body)
+    at = _WRITE.size + size
+    listed = body[_WRITE.size : at]
+    places = (listed,) * times if times else _unpack_places(listed) if listed else ()
     return tenant, body[at:], _LANES[lane], timeout_ms, places
 
 
@@ -184,3 +179,5 @@ def read_gates(body: bytes) -> Gates:
 
 
 _LANES = tuple(Lane)
+_pack_places = msgspec.msgpack.Encoder().encode
+_unpack_places = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode

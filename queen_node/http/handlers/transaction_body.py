@@ -26,6 +26,7 @@ from queen_node.http.handlers import kv_calls, timer_calls
 from queen_node.http.handlers.ack import (
     ERROR_BYTES_MAX,
     GROUP_BYTES_MAX,
+    UNKNOWN_PARTITION,
     lease_id_of,
     partition_id_of,
 )
@@ -49,11 +50,11 @@ ITEMS_A_SLICE = 256  # built between two turns of the loop
 
 _ABSENT = msgspec.Raw(b"")
 # Statuses as a transaction reads them (transactions.md 2.2): a misspelt refusal must not commit a step.
-_STATUSES: dict[str | bool | None, AckStatus] = {
+_STATUSES: dict[str | bool | None, int] = {word: int(status) for word, status in {
     None: AckStatus.COMPLETED, True: AckStatus.COMPLETED, False: AckStatus.FAILED, "completed": AckStatus.COMPLETED,
     "success": AckStatus.COMPLETED, "acked": AckStatus.COMPLETED, "ok": AckStatus.COMPLETED,
     "failed": AckStatus.FAILED, "retry": AckStatus.RETRY, "dlq": AckStatus.DLQ,
-}
+}.items()}
 
 _LEASE_BYTES = 16  # of an id that a pop may have given
 
@@ -140,6 +141,8 @@ class Transaction:
         self.layout: list[bool] = []
         self._items: list[Item] = []
         self._lease_texts: list[str] = []  # of each ack, as it was sent; empty: none
+        self._partition: str | int | None = None  # of the last ack: neighbours mostly share theirs
+        self._partition_id = UNKNOWN_PARTITION
 
     @property
     def grows(self) -> bool:
@@ -243,8 +246,10 @@ class Transaction:
         transaction_id, partition, group = operation.transactionId, operation.partitionId, operation.consumerGroup
         if not transaction_id:
             raise self._refused(TX_BAD_REQUEST, "must not be empty", "transactionId")
-        if partition is None or (isinstance(partition, str) and not (partition.isascii() and partition.isdigit())):
-            raise self._refused(TX_BAD_REQUEST, "must be a text of digits, as the pop gave it", "partitionId")
+        if partition != self._partition or partition is None:
+            if partition is None or (isinstance(partition, str) and not (partition.isascii() and partition.isdigit())):
+                raise self._refused(TX_BAD_REQUEST, "must be a text of digits, as the pop gave it", "partitionId")
+            self._partition, self._partition_id = partition, partition_id_of(partition)
         status = _STATUSES.get(operation.status)
         if status is None:
             raise self._refused(
@@ -257,7 +262,7 @@ class Transaction:
             raise RefusedAt(Refused(BAD_REQUEST, "too long", field="transactionId"), None)
         reason = operation.error.encode()[:ERROR_BYTES_MAX] if operation.error else None
         self._lease_texts.append(operation.leaseId or "")
-        self.acks.append((name, (identifier, partition_id_of(partition), int(status), b"", reason)))
+        self.acks.append((name, (identifier, self._partition_id, status, b"", reason)))
         self.layout.append(True)
 
     def _take_item(self, item: _Pushed) -> None:

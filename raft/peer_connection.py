@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 import trio
-from trio_websocket import WebSocketConnection
 
 from raft.peer_frames import Frame, FrameKind, Hello, NodeFrame, Parts, decode, encode, kind_of
 from raft.peer_handshake import Purpose, judge_hello
 from raft.peer_outbox import BulkOutbox, ControlOutbox
-from raft.peer_socket import CONNECTION_ENDS, PeerFault, reason_of
+from raft.peer_socket import CONNECTION_ENDS, PeerFault, PeerSocket, reason_of
 from raft.waiting import Bell
 
 CLOSE_REASON_MAX_BYTES: Final = 120  # a websocket's close frame has 123
@@ -64,7 +63,7 @@ class PeerFigures:
 class Outbox(Protocol):
     """What PeerConnection needs of its queues."""
 
-    def next_frame(self) -> Frame | None: ...
+    def next_frames(self) -> Sequence[Frame]: ...
 
     def waiting(self) -> dict[FrameKind, int]: ...
 
@@ -87,14 +86,15 @@ class PeerConnection:
     may_come: ClassVar[frozenset[FrameKind]]
 
     def __init__(
-        self, websocket: WebSocketConnection, peer: int, figures: PeerFigures, surroundings: Surroundings,
+        self, peer_socket: PeerSocket, peer: int, figures: PeerFigures, surroundings: Surroundings,
         outbox: Outbox,
     ) -> None:
         self.peer = peer
         self.hello: Hello | None = None
         self.reason: str | None = None
         self.was_admitted = self.was_silent = False
-        self._websocket, self._figures, self._outbox = websocket, figures, outbox
+        self._socket, self._figures, self._outbox = peer_socket, figures, outbox
+        self._websocket = peer_socket.websocket
         self._mine, self._settings, self._admit, self._take = surroundings
         self._parts = Parts(self._settings.payload_max_bytes)
         self._bell = Bell()
@@ -142,23 +142,24 @@ class PeerConnection:
         return ()
 
     async def _write(self) -> None:
-        """Send what waits. All that gathers during a pass of the loop, and while a frame is being sent, goes as one."""
-        await self._send(self._mine)
+        """Send what waits. All that gathers during a pass of the loop, and while it is being sent, goes as one."""
+        await self._send([self._mine])
         while True:
-            frame = self._outbox.next_frame()
-            if frame is None:
-                await self._bell.wait()
+            frames = self._outbox.next_frames()
+            if frames:
+                await self._send(frames)
             else:
-                await self._send(frame)
+                await self._bell.wait()
 
-    async def _send(self, frame: Frame) -> None:
-        data = encode(frame)
+    async def _send(self, frames: Sequence[Frame]) -> None:
+        encoded = [encode(frame) for frame in frames]
         self._is_sending = True
-        await self._websocket.send_message(data)
+        await self._socket.send(encoded)
         self._is_sending = False
-        kind = kind_of(frame)
-        self._figures.frames_sent[kind] += 1
-        self._figures.bytes_sent[kind] += len(data)
+        for frame, data in zip(frames, encoded, strict=True):
+            kind = kind_of(frame)
+            self._figures.frames_sent[kind] += 1
+            self._figures.bytes_sent[kind] += len(data)
 
     async def _read(self) -> None:
         with trio.move_on_after(self._settings.handshake_s) as patience:
@@ -202,10 +203,10 @@ class ControlConnection(PeerConnection):
     may_come = frozenset({FrameKind.NODE, FrameKind.RAFT})
 
     def __init__(
-        self, websocket: WebSocketConnection, peer: int, figures: PeerFigures, surroundings: Surroundings
+        self, peer_socket: PeerSocket, peer: int, figures: PeerFigures, surroundings: Surroundings
     ) -> None:
         self.outbox = ControlOutbox()
-        super().__init__(websocket, peer, figures, surroundings, self.outbox)
+        super().__init__(peer_socket, peer, figures, surroundings, self.outbox)
         self._silent_steps = 0
 
     def _watches(self) -> Sequence[Callable[[], Awaitable[None]]]:
@@ -240,7 +241,7 @@ class BulkConnection(PeerConnection):
     may_come = frozenset(FrameKind) - {FrameKind.HELLO, FrameKind.NODE}
 
     def __init__(
-        self, websocket: WebSocketConnection, peer: int, figures: PeerFigures, surroundings: Surroundings
+        self, peer_socket: PeerSocket, peer: int, figures: PeerFigures, surroundings: Surroundings
     ) -> None:
         self.outbox = BulkOutbox()
-        super().__init__(websocket, peer, figures, surroundings, self.outbox)
+        super().__init__(peer_socket, peer, figures, surroundings, self.outbox)

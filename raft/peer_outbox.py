@@ -118,12 +118,15 @@ class ControlOutbox:
         """Items not sent yet."""
         return {FrameKind.NODE: int(self._node_frame is not None), FrameKind.RAFT: len(self._messages)}
 
-    def next_frame(self) -> Frame | None:
-        """What to send next, None when nothing waits."""
+    def next_frames(self) -> list[Frame]:
+        """What to send next, at once; nothing when nothing waits."""
+        frames: list[Frame] = []
         if self._node_frame is not None:
-            frame, self._node_frame = self._node_frame, None
-            return frame
-        return RaftFrame(tuple(self._messages.take(GATHER_BYTES))) if self._messages else None
+            frames.append(self._node_frame)
+            self._node_frame = None
+        if self._messages:
+            frames.append(RaftFrame(tuple(self._messages.take(GATHER_BYTES))))
+        return frames
 
 
 class _CutQueue(Generic[Item]):
@@ -187,11 +190,11 @@ class BulkOutbox:
             FrameKind.SNAPSHOT: len(self._snapshots.queue),
         }
 
-    def next_frame(self) -> Frame | None:
-        """What to send next, None when nothing waits."""
+    def next_frames(self) -> list[Frame]:
+        """What to send next, one portion; nothing when nothing waits."""
         for _ in range(len(self._turns)):
             turn = self._turns[0]
             self._turns.rotate(-1)
             if turn.queue:
-                return turn.next_frame()
-        return None
+                return [turn.next_frame()]
+        return []

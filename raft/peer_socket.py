@@ -7,7 +7,7 @@ ever for one whose socket has ended. So the socket tells of its end here.
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -88,15 +88,25 @@ class _Guard:
             raise PeerFault(f"cannot be read: {type(error).__name__}: {error}") from error
 
 
-class _TellingStream(trio.abc.Stream):
-    """A stream that calls `ended` when it ends, or when too much comes before `is_open` is set."""
+class _PeerStream(trio.abc.Stream):
+    """A stream that calls `ended` when it ends, or when too much comes before `is_open` is set.
+
+    gathers: what is sent is kept, and goes with what is sent next. One who sends at a time: the library sees to that.
+    """
 
     def __init__(self, stream: trio.SocketStream, ended: Callable[[], None]) -> None:
         self._stream, self._ended = stream, ended
         self._taken_bytes = 0
-        self.is_open = False
+        self._gathered: list[bytes | bytearray | memoryview] = []
+        self.is_open = self.gathers = False
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        if self._gathered or self.gathers:
+            self._gathered.append(data)
+            if self.gathers:
+                return
+            data = b"".join(self._gathered)
+            self._gathered.clear()
         try:
             await self._stream.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -121,10 +131,41 @@ class _TellingStream(trio.abc.Stream):
         await self._stream.aclose()
 
 
+class PeerSocket:
+    """A websocket to a peer, its handshake done."""
+
+    def __init__(self, websocket: WebSocketConnection, stream: _PeerStream) -> None:
+        self._stream = stream
+        self.websocket = websocket
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        """Send messages, at least one, in one write: the peer's loop wakes once for all of them."""
+        *before, last = messages
+        try:
+            for message in before:
+                self._stream.gathers = True
+                await self.websocket.send_message(message)
+        finally:
+            self._stream.gathers = False
+        await self.websocket.send_message(last)
+
+
+class Asking:
+    """A peer that asks for a websocket."""
+
+    def __init__(self, request: WebSocketRequest, stream: _PeerStream) -> None:
+        self._stream = stream
+        self.request = request
+
+    async def accept(self) -> PeerSocket:
+        """Grant it."""
+        return PeerSocket(await self.request.accept(), self._stream)
+
+
 @asynccontextmanager
 async def dialled(
     address: Address, headers: list[tuple[bytes, bytes]], purpose: Purpose, *, within_s: float
-) -> AsyncIterator[WebSocketConnection]:
+) -> AsyncIterator[PeerSocket]:
     """A websocket to a peer that granted it. Raises what CONNECTION_ENDS names, in a group or alone."""
     with trio.move_on_after(within_s) as patience:
         try:
@@ -135,19 +176,19 @@ async def dialled(
         raise PeerFault(f"not reached within {within_s} s")
     set_options(stream, purpose)
 
-    async def open_one(nursery: Any, telling: Any) -> WebSocketConnection:
-        return await wrap_client_stream(
-            nursery, telling, str(address), PATH, extra_headers=headers, **LIMITS)
+    async def open_one(nursery: Any, peer_stream: Any) -> PeerSocket:
+        return PeerSocket(await wrap_client_stream(
+            nursery, peer_stream, str(address), PATH, extra_headers=headers, **LIMITS), peer_stream)
 
-    async with _opened(stream, open_one, within_s) as websocket:
-        yield websocket
+    async with _opened(stream, open_one, within_s) as peer_socket:
+        yield peer_socket
 
 
-def asked(stream: trio.SocketStream, *, within_s: float) -> AbstractAsyncContextManager[WebSocketRequest]:
+def asked(stream: trio.SocketStream, *, within_s: float) -> AbstractAsyncContextManager[Asking]:
     """What a peer that connected asks for. Raises as `dialled` does."""
 
-    async def open_one(nursery: Any, telling: Any) -> WebSocketRequest:
-        return await wrap_server_stream(nursery, telling, **LIMITS)
+    async def open_one(nursery: Any, peer_stream: Any) -> Asking:
+        return Asking(await wrap_server_stream(nursery, peer_stream, **LIMITS), peer_stream)
 
     return _opened(stream, open_one, within_s)
 
@@ -165,10 +206,10 @@ async def _opened(
 ) -> AsyncIterator[Opened]:
     async with stream, trio.open_nursery() as nursery:
         with trio.move_on_after(within_s) as patience:
-            telling = _TellingStream(stream, patience.cancel)
-            opened = await open_one(_Guard(nursery), telling)
+            peer_stream = _PeerStream(stream, patience.cancel)
+            opened = await open_one(_Guard(nursery), peer_stream)
         if patience.cancelled_caught:
             raise PeerFault(f"ended during the handshake, or did not complete it in {within_s} s")
-        telling.is_open = True
+        peer_stream.is_open = True
         yield opened
         nursery.cancel_scope.cancel()

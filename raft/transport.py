@@ -22,7 +22,6 @@ from random import Random
 from typing import Final, Protocol, TypeVar
 
 import trio
-from trio_websocket import WebSocketConnection, WebSocketRequest
 
 from raft.invariants import broken, must
 from raft.messages import NodeId
@@ -47,7 +46,7 @@ from raft.peer_handshake import (
     request_headers,
 )
 from raft.peer_outbox import CONTROL_MESSAGE_MAX_BYTES
-from raft.peer_socket import CONNECTION_ENDS, asked, dialled, reason_of, set_options
+from raft.peer_socket import CONNECTION_ENDS, Asking, PeerSocket, asked, dialled, reason_of, set_options
 from raft.waiting import Backoff, Bell
 
 HANDSHAKES_MAX: Final = 64
@@ -281,8 +280,8 @@ class Transport:
             state.peer.address, request_headers(self._mine, self._token, purpose), purpose,
             within_s=self._settings.handshake_s)
 
-        async def grant(websocket: WebSocketConnection) -> PeerConnection:
-            return self._connection(websocket, node_id, state, purpose)
+        async def grant(peer_socket: PeerSocket) -> PeerConnection:
+            return self._connection(peer_socket, node_id, state, purpose)
 
         failure = await self._serve_peer(opening, grant)
         if failure is None or (purpose is Purpose.KNOCK and failure.startswith(f"refused with {KNOCK_HEARD}")):
@@ -301,18 +300,19 @@ class Transport:
             return
         asker: NodeId | None = None
 
-        async def grant(request: WebSocketRequest) -> PeerConnection | None:
+        async def grant(asking: Asking) -> PeerConnection | None:
             nonlocal asker
+            request = asking.request
             verdict = self._judge(request.headers, request.path)
             if isinstance(verdict, Refused):
                 await request.reject(verdict.status, body=verdict.reason.encode())
                 return None
             asker = verdict.node_id
             set_options(stream, verdict.purpose)
-            websocket = await request.accept()
+            peer_socket = await asking.accept()
             self._handshakes.discard(stream)
             state = self._peers.get(asker)
-            return self._connection(websocket, asker, state, verdict.purpose) if state is not None else None
+            return self._connection(peer_socket, asker, state, verdict.purpose) if state is not None else None
 
         self._handshakes.add(stream)
         try:
@@ -346,10 +346,10 @@ class Transport:
     # --- connections
 
     def _connection(
-        self, websocket: WebSocketConnection, node_id: NodeId, state: _PeerState, purpose: Purpose
+        self, peer_socket: PeerSocket, node_id: NodeId, state: _PeerState, purpose: Purpose
     ) -> PeerConnection:
         kind = ControlConnection if purpose is Purpose.CONTROL else BulkConnection
-        return kind(websocket, node_id, state.figures, self._surroundings)
+        return kind(peer_socket, node_id, state.figures, self._surroundings)
 
     async def _serve_peer(
         self, opening: AbstractAsyncContextManager[Opened], grant: Callable[[Opened], Awaitable[PeerConnection | None]],

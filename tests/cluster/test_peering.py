@@ -64,8 +64,8 @@ class Listening:
     @asynccontextmanager
     async def dialled_by_node_1(self, purpose: Purpose) -> AsyncIterator[RawPeer]:
         headers = request_headers(NODE_1, TOKEN, purpose)
-        async with dialled(self.address, headers, purpose, within_s=PATIENCE_S) as websocket:
-            peer = RawPeer(websocket)
+        async with dialled(self.address, headers, purpose, within_s=PATIENCE_S) as peer_socket:
+            peer = RawPeer(peer_socket.websocket)
             await peer.say(NODE_1)
             await peer.hear()
             yield peer

@@ -71,6 +71,28 @@ async def test_what_gathers_is_one_frame_and_stays_in_order() -> None:
         assert one.transport.figures()[2].bytes_sent == two.transport.figures()[1].bytes_taken
 
 
+async def test_a_node_frame_and_what_waits_beside_it_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each write wakes the peer's loop."""
+    writes = []
+    send_all = trio.SocketStream.send_all
+
+    async def noting(stream: trio.SocketStream, data: bytes | bytearray | memoryview) -> None:
+        writes.append(data)
+        await send_all(stream, data)
+
+    async with cluster(2) as (_, (one, two)):
+        monkeypatch.setattr(trio.SocketStream, "send_all", noting)
+        for sender, receiver in ((one, two), (two, one)):
+            to = receiver.mine.node_id
+            await trio.testing.wait_all_tasks_blocked()
+            writes.clear()
+            sender.transport.send_node_frame(to, node_frame())
+            sender.transport.send_message(to, 1, b"heartbeat")
+            await receiver.until_taken(2)
+            assert [frame for _, frame in receiver.frames] == [node_frame(), RaftFrame(((1, b"heartbeat"),))]
+            assert len(writes) == 1
+
+
 async def test_what_is_large_goes_by_bulk_cut_and_arrives_whole() -> None:
     """M-50, M-60: in frames of 64 KiB."""
     async with cluster(2) as (_, (one, two)):

@@ -206,8 +206,8 @@ async def raw_peer(
     mine = mine or hello_of(1)
     async with dialled(
         side.address, request_headers(mine, token, purpose), purpose, within_s=PATIENCE_S
-    ) as websocket:
-        peer = RawPeer(websocket)
+    ) as peer_socket:
+        peer = RawPeer(peer_socket.websocket)
         if says_hello:
             await peer.say(mine)
             assert await peer.hear() == side.mine

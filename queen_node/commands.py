@@ -1,10 +1,10 @@
-"""What may enter the log, and its CBOR form.
+"""What may enter the log, and its bytes.
 
 A command is one array, `[kind, request id, fields…]`, encoded once at the door and decoded once, when it applies: those
 that clients send all the time in the short form of `packed.py`, the others as CBOR. Names and ids are byte strings
-(M-80). An entry is `[version, now_us, [command, …]]`: the commands' own bytes one after
-the other behind an array head, so that nobody encodes them twice. Where there is more than one voter a fourth field
-names the places of commands that may be repeats, and the ids of all are remembered (CL-27).
+(M-80). An entry is `[version, now_us, [command, …]]`: the commands' own bytes one after the other behind an array head,
+so that nobody encodes them twice. Where there is more than one voter a fourth field names the places of commands that
+may be repeats, and the ids of all are remembered (CL-27).
 
 The functions below are the one place that knows the layout of each kind; the state machine's handlers unpack it in the
 same order. A change of layout is a new kind.

@@ -38,7 +38,7 @@ ID_MAX = (1 << 64) - 1
 COMPLETED = int(AckStatus.COMPLETED)
 ALL_DONE = bytes((DONE,))
 
-# [transaction id, partition id, AckStatus, lease id, error text or None]: commands.AckItem as it comes out of CBOR
+# [transaction id, partition id, AckStatus, lease id, error text or None]: commands.AckItem as it comes out of an entry
 Item = Sequence[Any]
 
 

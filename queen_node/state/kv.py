@@ -25,7 +25,7 @@ SECOND_US = 1_000_000
 READ_BYTES_MAX = 4 << 20  # of values, in one call; the row that crosses the line is kept (KV-52)
 ROWS_LOOKED_AT_MAX = 4096  # by the getPrefix of one call: dead rows, not swept yet, are walked over, and may be many
 
-Operation = Sequence[Any]  # commands.KvOperation as it comes out of CBOR
+Operation = Sequence[Any]  # commands.KvOperation as it comes out of an entry
 
 
 class RefusedByHook(Exception):

@@ -26,7 +26,7 @@ LOOKED_UP_MAX = 8  # so many slots are looked up one by one; more are read in a 
 ROWS_LOOKED_AT_MAX = 4096  # in a row: beyond it, rows that somebody wrote by hand, the slots are looked up after all
 SETTLED_US = 1_000_000  # an acquire that every slot refuses for so long yet need not be logged (locks.md 5, CL-26)
 
-Operation = Sequence[Any]  # commands.LockOperation as it comes out of CBOR
+Operation = Sequence[Any]  # commands.LockOperation as it comes out of an entry
 
 
 class Holder(NamedTuple):

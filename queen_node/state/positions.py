@@ -13,7 +13,7 @@ from queen_node.state.step import Step
 from queen_node.state.store import Store
 from raft.invariants import broken
 
-Position = Sequence[Any]  # commands.PositionItem as it comes out of CBOR
+Position = Sequence[Any]  # commands.PositionItem as it comes out of an entry
 
 
 def first_without_queue(store: Store, positions: Sequence[Position]) -> int | None:

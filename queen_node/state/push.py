@@ -48,7 +48,7 @@ FORGET_VISIT_AT_EARLIEST_US = 60 * SECOND_US
 # What is answered for one item: (message id, transaction id, queue, whether it is a duplicate, offset); of a duplicate,
 # message id and offset are the original's.
 Placed = tuple[bytes, bytes, bytes, bool, int]
-Item = Sequence[Any]  # commands.PushItem as it comes out of CBOR
+Item = Sequence[Any]  # commands.PushItem as it comes out of an entry
 PushAnswer = list[Placed] | bytes  # or the name of the queue that takes no clear text
 
 

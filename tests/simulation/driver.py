@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
     from tests.simulation.rules import Rules
 
-TURNS_MAX: Final = 1000
+TURNS_MAX: Final = 20_000  # a start applies its whole log in one go, in some runs an entry a turn
 READ_BYTES: Final = 4 << 20
 INBOX_BOUND: Final = 1 << 20  # clients here are few, and each has one call at a time
 NEVER_US: Final = 1 << 62

@@ -35,6 +35,11 @@ class MessageIdRow(NamedTuple):
     more: bool = False
 
 
+def id_stem(partition_id: int) -> bytes:
+    """Behind it stands the hash of each transaction id that a partition remembers."""
+    return MESSAGE_ID + u64(partition_id)
+
+
 def hash_of(transaction_id: bytes) -> bytes:
     """What stands for a transaction id (PU-57)."""
     return blake2b(transaction_id, digest_size=HASH_BYTES).digest()
@@ -42,7 +47,7 @@ def hash_of(transaction_id: bytes) -> bytes:
 
 def id_key(partition_id: int, transaction_id: bytes) -> bytes:
     """Where a partition remembers a transaction id."""
-    return MESSAGE_ID + u64(partition_id) + hash_of(transaction_id)
+    return id_stem(partition_id) + hash_of(transaction_id)
 
 
 def encode_row(row: MessageIdRow) -> bytes:

@@ -50,7 +50,7 @@ CALENDAR_MESSAGE_IDS = b"\x02"  # owner: partition id whose oldest message id ma
 _U64 = struct.Struct(">Q")
 _TWO_U64 = struct.Struct(">QQ")
 
-u16 = struct.Struct(">H").pack
+_u16 = struct.Struct(">H").pack
 u64 = _U64.pack
 two_u64 = _TWO_U64.pack
 
@@ -74,7 +74,7 @@ def read_two_u64(value: bytes, position: int) -> tuple[int, int]:
 
 def named(name: bytes) -> bytes:
     """A name in the middle of a key: behind its length, two bytes, so that no name is the beginning of another."""
-    return u16(len(name)) + name
+    return _u16(len(name)) + name
 
 
 def after(prefix: bytes) -> bytes:

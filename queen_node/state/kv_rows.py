@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from queen_node.state import calendar
-from queen_node.state.keys import CALENDAR_KV, COUNTERS, KV, KV_NAMESPACE, after, u16
+from queen_node.state.keys import CALENDAR_KV, COUNTERS, KV, KV_NAMESPACE, after, named
 from queen_node.state.rows import NamespaceRow
 from queen_node.state.store import Store
 from raft.invariants import broken, must
@@ -47,7 +47,7 @@ class Readable(Protocol):
 
 def kv_key(namespace: bytes, key: bytes) -> bytes:
     """Where a row stands: those of a namespace lie together, in byte order of their keys (KV-11)."""
-    return KV + u16(len(namespace)) + namespace + key  # `named` in line: it is called for each operation
+    return KV + named(namespace) + key
 
 
 def unpack(stored: bytes) -> KvRow:

@@ -13,11 +13,12 @@ from typing import Any
 
 from queen_node.state import calendar, dedup
 from queen_node.state.dedup import MessageIdRow
-from queen_node.state.keys import CALENDAR_MESSAGE_IDS, MESSAGE, MESSAGE_ID, PARTITION, read_u64, u64
+from queen_node.state.keys import CALENDAR_MESSAGE_IDS, PARTITION, read_u64, u64
 from queen_node.state.known_ids import Place, place_of, places_of
 from queen_node.state.messages import (
     created_at_us_of,
     message_key,
+    message_stem,
     pack,
     pack_plain,
     transaction_id_of,
@@ -55,16 +56,13 @@ PushAnswer = list[Placed] | bytes  # or the name of the queue that takes no clea
 class _Tail:
     """Where a partition's next message goes, with the shared rows; looked up once a command."""
 
-    __slots__ = (
-        "appended", "firsts", "id_stem", "known_ids", "message_stem", "partition", "queue", "row_key", "window_us",
-    )
+    __slots__ = ("appended", "firsts", "id_stem", "known_ids", "message_stem", "partition", "queue", "window_us")
 
     def __init__(self, store: Store, queue: QueueRow, partition: PartitionRow) -> None:
         self.queue, self.partition = queue, partition
         self.known_ids = store.known_ids.of(partition.partition_id)
         self.window_us = queue.options.dedup_window_seconds * SECOND_US
-        number = u64(partition.partition_id)
-        self.row_key, self.id_stem, self.message_stem = PARTITION + number, MESSAGE_ID + number, MESSAGE + number
+        self.id_stem, self.message_stem = dedup.id_stem(partition.partition_id), message_stem(partition.partition_id)
         # Ids of this command where the window is 0, which switches the check off (PU-51); elsewhere the store knows.
         self.firsts: dict[bytes, tuple[int, bytes]] = {}
         self.appended = 0
@@ -258,7 +256,7 @@ class Appender:
             partition.last_write_us = step.now_us
             if not partition.ids_deadline_us:
                 _visit_at(step, partition, step.now_us + max(_kept_us(queue), FORGET_VISIT_AT_EARLIEST_US) + 1)
-            step.store.put_row(tail.row_key, partition)
+            step.store.put_row(PARTITION + u64(partition.partition_id), partition)
             step.touched[partition.partition_id] = (queue, partition)
             step.tally.pushed += tail.appended
             step.wake(queue.name, tail.appended)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from queen_node.state.keys import TIMER, TIMER_PAYLOAD, named, u16
+from queen_node.state.keys import TIMER, TIMER_PAYLOAD, named
 from raft.invariants import must
 
 DEFAULT_PARTITION = b"Default"  # costs no byte in a row
@@ -68,7 +68,7 @@ class Timer(NamedTuple):
 
 def timer_key(queue: bytes, key: bytes) -> bytes:
     """Where a timer stands by identity: those of a queue lie together, in byte order of their keys (TM-41)."""
-    return TIMER + u16(len(queue)) + queue + key  # `named` in line: it is called for each operation
+    return TIMER + named(queue) + key
 
 
 def payload_key(own_key: bytes) -> bytes:

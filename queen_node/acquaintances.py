@@ -177,7 +177,7 @@ class Acquaintances:
         if directories is not None:
             founders = tuple(sorted(directories))
             self._decide(founders, directories)
-            self._on_founded(Configuration(founders))
+            self._on_founded(Configuration(founders).named(directories))
             log.info("the cluster is founded", nodes=founders)
         elif self._warn_at_s is None:
             self._warn_at_s = now_s + FOUNDING_WARNED_S

@@ -43,10 +43,11 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """What the same group said on another node: Raft's words, or about calls."""
+    """What the same group said on another node, with that data directory: Raft's words, or about calls."""
 
     node: int
     said: Message | PeerCall
+    directory_id: bytes
 
 
 class HeardClock(msgspec.Struct, frozen=True):

@@ -31,9 +31,9 @@ from raft.messages import Envelope
 def take(group: Group, event: Event, now_us: int) -> None:
     """Take in one event; a turn follows. now_us: of the group clock. `group.now_s` is the present."""
     match event:
-        case Heard(node, said):
+        case Heard(node, said, directory_id):
             if isinstance(said, Envelope):
-                group.raft.step(said)
+                group.raft.step(said, directory_id)
             else:
                 group.hear(node, said, now_us)
         case (lane, pending):

@@ -23,7 +23,7 @@ from queen_node.calls import NobodyWaits, Pending, PendingRead
 from queen_node.events import ChangeMembers, Found, TransferLeadership
 from queen_node.group_on_node import GroupOnNode
 from queen_node.layout import Layout
-from queen_node.membership_check import Refusals, check, drops_members, job_target
+from queen_node.membership_check import Refusals, check, drops_members, job_target, named_target
 from queen_node.membership_job import CELL, STEP_S, MembershipJob
 from queen_node.operator_calls import (
     AddLearner,
@@ -197,7 +197,8 @@ class MembershipDesk:
         groups = self.groups()
         lives = job.take_step({life: actor.group for life, actor in groups.items()})
         if lives and row_job is not None:
-            event = ChangeMembers(job.target, row_job.force, self.live(), self.max_silent_ticks, self.lag_max)
+            target = named_target(job.target, self.row)
+            event = ChangeMembers(target, row_job.force, self.live(), self.max_silent_ticks, self.lag_max)
             for life in lives:
                 groups[life].inbox.put(event)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from queen_node.operator_calls import AddLearner, Change, OperatorRefused, Promote, Remove, SetVoters
 from queen_node.peers import parse_address
 from queen_node.state.rows import MemberRow, MembersJobRow, MembersRow
+from queen_node.versions import NAMED
 from raft.membership import MembershipRefused, View, with_learner, with_promoted, with_voters, without
 from raft.quorum import Configuration
 
@@ -28,6 +29,13 @@ class Refusals(NamedTuple):
 def job_target(job: MembersJobRow) -> Configuration:
     """Where a change brings every group."""
     return Configuration(tuple(job.voters), (), tuple(job.learners))
+
+
+def named_target(target: Configuration, row: MembersRow) -> Configuration:
+    """The same, each member by the data directory that group 0 knows of it, if that may be written already (CL-132)."""
+    if row.cluster_version < NAMED:
+        return target
+    return target.named({member.node_id: member.directory_id for member in row.members})
 
 
 def drops_members(job: MembersJobRow) -> bool:

@@ -44,8 +44,7 @@ def next_step(view: View, target: Configuration, *, force: bool, lag_max: int) -
     if now.voters != target.voters:
         for node_id in target.voters:
             if node_id in now.learners and not view.match_indexes.get(node_id, 0):
-                # Its vote would count at once, and who holds nothing is not to give one: it may have voted before it
-                # lost its disk (CL-105).
+                # Its vote would count at once, and a majority with it would wait for all of the log.
                 raise MembershipRefused(Why.LEARNER_BEHIND, f"learner {node_id} holds nothing of the log yet")
         return with_voters(view, target.voters, force=force, lag_max=lag_max)
     return Configuration(now.voters, (), target.learners)
@@ -65,7 +64,7 @@ def change(raft: RaftGroup, event: ChangeMembers) -> None:
     try:
         after = next_step(view, event.target, force=event.force, lag_max=event.lag_max)
         if after is not None:
-            core.change_membership(view.configuration, after)
+            core.change_membership(view.configuration, after.named(dict(event.target.directories)))
     except (MembershipRefused, NotLeader):
         return  # the job asks again
 

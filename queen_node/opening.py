@@ -193,7 +193,7 @@ def open_group(
     core = Core(
         node_id=settings.node_id, configuration=configuration,
         log=log_tail, hard_state=hard_state, applied_index=meta.applied_index, settings=raft_settings(settings),
-        random=random.Random())
+        random=random.Random(), directory_id=bytes.fromhex(opened.layout.directory_id))
     return RaftGroup(
         life=life, core=core, clock=clock, stamp_of=commands.stamp_of, offset=(meta.offset_term, meta.offset_us))
 
@@ -224,7 +224,9 @@ def founding_members(layout: Layout, listed: tuple[int, ...]) -> Configuration:
     does one that has not met the others of its list yet."""
     founders = layout.founders or tuple(node for node in listed if node != layout.node_id)
     learners = () if layout.node_id in founders else (layout.node_id,)
-    return Configuration(founders, (), learners)
+    directories = {node: bytes.fromhex(each) for node, each in layout.directories.items()}
+    directories[layout.node_id] = bytes.fromhex(layout.directory_id)
+    return Configuration(founders, (), learners).named(directories)
 
 
 def first_members(

@@ -91,7 +91,7 @@ class GroupPeers:
         self._peering.tell(self._life, node, call)
 
 
-def _transport(settings: config.Settings, hello: Hello, take: Callable[[NodeId, Frame], None]) -> Transport:
+def _transport(settings: config.Settings, hello: Hello, take: Callable[[Hello, Frame], None]) -> Transport:
     token, observer, dice = settings.raft_token.encode(), PeerLog(), random.Random()
     if not settings.test_net_file:
         return Transport(hello, token, take=take, observer=observer, random=dice)
@@ -191,16 +191,17 @@ class Peering:
 
     # --- what comes in
 
-    def _take(self, peer: NodeId, frame: Frame) -> None:
+    def _take(self, hello: Hello, frame: Frame) -> None:
+        peer = hello.node_id
         match frame:
             case RaftFrame() | SnapshotFrame() if self.held:
                 return
             case RaftFrame(said):
                 for life, data in said:
-                    self._hear(peer, life, data, messages.decode)
+                    self._hear(hello, life, data, messages.decode)
             case CallFrame(calls):
                 for call in calls:
-                    self._hear(peer, call.life, call.data, peer_calls.decode)
+                    self._hear(hello, call.life, call.data, peer_calls.decode)
             case SnapshotFrame(life, word):
                 if self.on_snapshot is not None:
                     self.on_snapshot(peer, life, word)
@@ -209,8 +210,9 @@ class Peering:
                 self._host.hear_frame(peer, frame)
                 self._hear_report(peer, Report(frame.disk_used_percent, frame.quorum_silent_ms, frame.log_place))
 
-    def _hear(self, peer: NodeId, life: int, data: bytes, decode: Callable[[bytes], Message | PeerCall]) -> None:
+    def _hear(self, hello: Hello, life: int, data: bytes, decode: Callable[[bytes], Message | PeerCall]) -> None:
         """Raises PeerFault."""
+        peer = hello.node_id
         try:
             said = decode(data)
         except (messages.MalformedMessage, peer_calls.Malformed) as error:
@@ -223,7 +225,7 @@ class Peering:
         elif isinstance(said, QuietCall):
             self._host.hear_quiet(peer, said)
         elif not self.held:
-            self._host.hear(life, Heard(peer, said))
+            self._host.hear(life, Heard(peer, said, hello.directory_id))
 
     # --- time
 

@@ -113,9 +113,10 @@ class Snapshots:
         if seen is None or not core.begin_snapshot(peer):
             return False
         meta = seen.meta
+        configuration = meta.configuration or encode_configuration(core.configuration_at(meta.applied_index).named({}))
         head = Head(
-            meta.applied_index, meta.applied_term, meta.stamp_us, meta.offset_term, meta.offset_us,
-            encode_configuration(core.configuration_at(meta.applied_index)), meta.digest)
+            meta.applied_index, meta.applied_term, meta.stamp_us, meta.offset_term, meta.offset_us, configuration,
+            meta.digest)
         self._not_before_s.pop(place, None)
         self._sendings[place] = Sending(self._new_id(), core.term, head, seen.parts, now_s)
         return True
@@ -421,8 +422,11 @@ def _restore(group: Group, incarnation: int, configuration: bytes) -> None:
     machine, calls = group.machine, group.calls
     machine.reopen(incarnation)
     meta = machine.store.meta
+    members = decode_configuration(configuration)
+    if not meta.configuration:  # no entry named any: which directories the founders had each of them knows by itself
+        members = members.named(dict(group.raft.core.configuration.directories))
     group.raft.restore(
-        meta.applied_index, meta.applied_term, decode_configuration(configuration), stamp_us=meta.stamp_us,
+        meta.applied_index, meta.applied_term, members, stamp_us=meta.stamp_us,
         offset=(meta.offset_term, meta.offset_us))
     group.look_at_deadlines()
     for call in [call for call in calls.writes.values() if call.sent_term]:

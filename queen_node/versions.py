@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-FORMAT: Final = 3  # the latest that this release reads and can write
+FORMAT: Final = 4  # the latest that this release reads and can write
 QUIET: Final = 2  # with it came the words by which groups go to sleep (M-31); before, none sleeps
 PACKED: Final = 3  # with it came the short form of commands (packed.py)
+NAMED: Final = 4  # with it configurations came to name their members' data directories (CL-105)
 OLDEST_FORMAT: Final = 1  # the earliest that it reads
 
 

@@ -29,7 +29,8 @@ def begin(core: Core, leadership: Leadership, before: Configuration, after: Conf
         raise MembershipRefused(Why.TERM_NOT_COMMITTED, "nothing of this term is committed yet")
     if before != core.configuration:
         raise MembershipRefused(Why.CHANGED, f"the members are {core.configuration}")
-    return append(core, leadership, first_step(before, after))
+    known = {**dict(after.directories), **dict(core.configuration.directories)}
+    return append(core, leadership, first_step(before, after).named(known))
 
 
 def append(core: Core, leadership: Leadership, configuration: Configuration) -> int:

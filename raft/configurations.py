@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import cbor2
 
 from raft.invariants import must
 from raft.quorum import Configuration
 
-CONFIGURATION_VERSION: Final = 1
+UNNAMED_VERSION: Final = 1  # knows nothing of directories
+NAMED_VERSION: Final = 2
 VOTERS_MAX: Final = 5  # M-71; a joint configuration names as many old ones beside them
 NODE_ID_MAX: Final = 2**63 - 1
+DIRECTORY_ID_BYTES: Final = 16
 
 
 class MalformedConfiguration(ValueError):
@@ -20,10 +22,12 @@ class MalformedConfiguration(ValueError):
 
 
 def encode_configuration(configuration: Configuration) -> bytes:
-    """`[version, voters, outgoing, learners]`: the data of a CONFIGURATION entry."""
-    return cbor2.dumps(
-        (CONFIGURATION_VERSION, configuration.voters, configuration.outgoing, configuration.learners)
-    )
+    """The data of a CONFIGURATION entry: `[version, voters, outgoing, learners]`, and in the second version also
+    `[[node id, directory], ...]`. One that names no directory is written in the first."""
+    members = configuration.voters, configuration.outgoing, configuration.learners
+    if not configuration.directories:
+        return cbor2.dumps((UNNAMED_VERSION, *members))
+    return cbor2.dumps((NAMED_VERSION, *members, configuration.directories))
 
 
 def decode_configuration(data: bytes) -> Configuration:
@@ -32,20 +36,37 @@ def decode_configuration(data: bytes) -> Configuration:
         value = cbor2.loads(data)
     except (cbor2.CBORError, RecursionError) as error:
         raise MalformedConfiguration(f"not CBOR: {error}") from error
-    if not isinstance(value, list) or len(value) != 4 or type(value[0]) is not int:
+    if not isinstance(value, list) or not value or type(value[0]) is not int:
         raise MalformedConfiguration("not a version and three lists of node ids")
-    if value[0] != CONFIGURATION_VERSION:
-        raise MalformedConfiguration(f"version {value[0]}, not {CONFIGURATION_VERSION}")
-    for ids in value[1:]:
+    if value[0] not in (UNNAMED_VERSION, NAMED_VERSION):
+        raise MalformedConfiguration(f"version {value[0]}, not {UNNAMED_VERSION} or {NAMED_VERSION}")
+    if len(value) != (4 if value[0] == UNNAMED_VERSION else 5):
+        raise MalformedConfiguration(f"{len(value)} fields in version {value[0]}")
+    for ids in value[1:4]:
         if not isinstance(ids, list) or len(ids) > VOTERS_MAX:
             raise MalformedConfiguration(f"not a list of at most {VOTERS_MAX} node ids: {ids!r}")
         if not all(type(node_id) is int and 0 < node_id <= NODE_ID_MAX for node_id in ids):
             raise MalformedConfiguration(f"not node ids: {ids!r}")
-    voters, outgoing, learners = map(tuple, value[1:])
+    voters, outgoing, learners = map(tuple, value[1:4])
     try:
-        return Configuration(voters, outgoing, learners)
+        return Configuration(voters, outgoing, learners, _directories(value[4:]))
     except ValueError as error:
         raise MalformedConfiguration(str(error)) from error
+
+
+def _directories(fields: list[Any]) -> tuple[tuple[int, bytes], ...]:
+    if not fields:
+        return ()
+    if not isinstance(fields[0], list):
+        raise MalformedConfiguration(f"not a list of directories: {fields[0]!r}")
+    for pair in fields[0]:
+        if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int:
+            raise MalformedConfiguration(f"not a node id and its directory: {pair!r}")
+        if type(pair[1]) is not bytes or len(pair[1]) != DIRECTORY_ID_BYTES:
+            raise MalformedConfiguration(f"not the {DIRECTORY_ID_BYTES} bytes of a directory's id: {pair[1]!r}")
+    if len({node_id for node_id, _ in fields[0]}) != len(fields[0]):
+        raise MalformedConfiguration("two directories for one node")
+    return tuple((node_id, directory_id) for node_id, directory_id in fields[0])
 
 
 class Configurations:
@@ -75,13 +96,13 @@ class Configurations:
         must(index >= self._history[0][0], "asked for a configuration that is forgotten", index=index)
         return next(configuration for at, _, configuration in reversed(self._history) if at <= index)
 
-    def may_stand(self, node_id: int, commit_index: int) -> bool:
-        """Whether the node votes in the latest configuration known to be committed, or in any after it.
+    def may_stand(self, node_id: int, directory_id: bytes, commit_index: int) -> bool:
+        """Whether the node votes by that directory in the latest configuration known to be committed, or in any after.
 
         Who is left out by one that is not committed yet may be the only one that can be elected (Raft thesis 4.2.2).
         """
         for index, _, configuration in reversed(self._history):
-            if configuration.is_voter(node_id):
+            if configuration.is_voter(node_id) and configuration.is_member_by(node_id, directory_id):
                 return True
             if index <= commit_index:
                 return False

@@ -45,8 +45,8 @@ class Core(Member):
     """
 
     __slots__ = (
-        "_configurations", "_handed_index", "_is_unsettled", "_restore", "applied_index", "blank_data", "commit_index",
-        "is_wanted", "leader_commit_index", "rests",
+        "_configurations", "_directory_id", "_handed_index", "_is_unsettled", "_restore", "applied_index", "blank_data",
+        "commit_index", "is_wanted", "leader_commit_index", "rests",
     )  # fmt: skip
 
     def __init__(
@@ -59,12 +59,15 @@ class Core(Member):
         applied_index: int,
         settings: Settings,
         random: Random,
+        directory_id: bytes = b"",
     ) -> None:
         """A member as its disk has it. Breaks an invariant if what recovery read does not fit together.
 
-        configuration: as of the applied index; later ones are found in the log.
+        configuration: as of the applied index; later ones are found in the log. directory_id: of this member; empty: it
+        is whoever its id names.
         """
         super().__init__(node_id, log, hard_state, settings, random)
+        self._directory_id = directory_id
         self.commit_index = max(hard_state.commit_index, applied_index)
         self.applied_index = applied_index
         self.leader_commit_index = 0
@@ -324,6 +327,12 @@ class Core(Member):
         """Index of the entry that named the present members; for those of the state, of one at or behind it."""
         return self._configurations.latest_index
 
+    @property
+    def is_voter(self) -> bool:
+        """Whether the present configuration gives this member a vote: it, and not a disk before it under its id."""
+        configuration = self.configuration
+        return configuration.is_voter(self.node_id) and configuration.is_member_by(self.node_id, self._directory_id)
+
     def configuration_at(self, index: int) -> Configuration:
         """Who the members were once the entry at `index`, not before the applied one, was appended."""
         return self._configurations.at(index)
@@ -348,7 +357,8 @@ class Core(Member):
 
         Of voters, that entry is a joint configuration, and the leader appends the final one by itself once the joint
         one is committed; so does any later leader. before: the configuration that the change was checked against
-        (`membership`). Raises NotLeader, TransferInProgress, MembershipRefused, and ValueError for what is no change.
+        (`membership`). after: names the directories of those whom the present one does not name. Raises NotLeader,
+        TransferInProgress, MembershipRefused, and ValueError for what is no change.
         """
         index = changes.begin(self, self._lead(), before, after)
         self._check()
@@ -373,7 +383,8 @@ class Core(Member):
 
     def _may_stand(self) -> bool:
         """Not while the state flips to a snapshot: it would be ahead of the log."""
-        return self._restore is None and self._configurations.may_stand(self.node_id, self.commit_index)
+        known = self._configurations
+        return self._restore is None and known.may_stand(self.node_id, self._directory_id, self.commit_index)
 
     def _must_go(self, leadership: Leadership) -> bool:
         """A leader whom no majority answers may be one that cannot hear: its heartbeats keep the others quiet. One that

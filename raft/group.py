@@ -16,7 +16,7 @@ from raft import quiet
 from raft.clock import Estimate, GroupClock, start_of_term_us
 from raft.core import Core, Role
 from raft.invariants import must
-from raft.messages import NUMBER_MAX, Append, Entry, EntryKind, HardState, Message, PreVote, Vote
+from raft.messages import NUMBER_MAX, Append, Entry, EntryKind, HardState, Message, Vote
 from raft.quorum import Configuration
 from raft.wal import GroupWrite
 
@@ -105,14 +105,15 @@ class RaftGroup:
         """Send a member that was left behind what it needs; returns whether it still did."""
         return self.core.supply(peer, previous, entries)
 
-    def step(self, message: Message) -> None:
-        """Take in a peer's message.
+    def step(self, message: Message, directory_id: bytes = b"") -> None:
+        """Take in a peer's message. directory_id: of the node that sent it; empty: not known.
 
-        A member that only learns and holds nothing yet is deaf to candidates: under its id another disk may have voted
-        in the same term (CL-105). Once it holds entries it has heard that term's leader.
+        An answer counts as that of the member whom the configuration names. From a disk that has taken that one's place
+        under its id, which this member may not have heard of yet, it is a stranger's: that disk knows nothing of what
+        the lost one voted for and acknowledged (CL-105).
         """
         core = self.core
-        if type(message) in (PreVote, Vote) and not (core.log.last_index or core.configuration.is_voter(core.node_id)):
+        if not (message.is_request or core.configuration.is_member_by(message.sender, directory_id)):
             return
         if type(message) is Vote:
             core.own_clock = self.clock.estimate()

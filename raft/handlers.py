@@ -85,10 +85,6 @@ def take_append(core: Core, message: Append) -> None:
     elif log.holds(previous_index, message.previous_term):
         commit_index = core.commit_index
         last_index = log.write_after(previous_index, message.entries, commit_index=commit_index, in_term=core.term)
-        if message.entries and not core.voted_for:
-            # Written with the entries: a member that voted in this term, lost its disk and was added again must not
-            # vote in it once more for another than the leader (CL-105).
-            core.voted_for = message.sender
         changes.follow(core, message.entries)
         # Only what this message proves to agree may commit: past it this log can hold another leader's entries.
         core._commit_to(min(message.commit_index, last_index))
@@ -119,7 +115,7 @@ def take_commit(core: Core, message: Heartbeat | Committed) -> bool:
     before it was replaced. Who says so is deposed and does not know; an answer would count as that of a voter (CL-105).
     A voter whose log is short has lost what it acknowledged, which stops it.
     """
-    if message.commit_index > core.log.last_index and not core.configuration.is_voter(core.node_id):
+    if message.commit_index > core.log.last_index and not core.is_voter:
         return False
     core._hear_from_leader(message.sender)
     core._commit_to(message.commit_index)

@@ -70,13 +70,13 @@ class Outbox(Protocol):
 
 class Surroundings(NamedTuple):
     """What the connections of a node share. mine: what it says of itself; admit: whether a peer that said that hello
-    may stay, or why not; take: hears each frame; it must not block, and raises nothing
-    but PeerFault."""
+    may stay, or why not; take: hears each frame, and what its sender said of itself on that connection; it must not
+    block, and raises nothing but PeerFault."""
 
     mine: Hello
     settings: TransportSettings
     admit: Callable[[PeerConnection, Hello], str | None]
-    take: Callable[[int, Frame], None]
+    take: Callable[[Hello, Frame], None]
 
 
 class PeerConnection:
@@ -180,7 +180,7 @@ class PeerConnection:
             whole = self._parts.take(frame)
             if whole is not None:
                 self._hear(whole)
-                self._take(self.peer, whole)
+                self._take(hello, whole)
 
     def _hear(self, frame: Frame) -> None:
         """What a frame tells about the connection itself."""

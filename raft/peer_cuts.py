@@ -46,12 +46,12 @@ class CutTransport(Transport):
     """A transport whose frames may be lost."""
 
     def __init__(
-        self, mine: Hello, token: bytes, *, cuts: PeerCuts, take: Callable[[NodeId, Frame], None],
+        self, mine: Hello, token: bytes, *, cuts: PeerCuts, take: Callable[[Hello, Frame], None],
         observer: TransportObserver, random: Random,
     ) -> None:
         super().__init__(
-            mine, token, take=lambda peer, frame: take(peer, frame) if cuts.hears(peer) else None, observer=observer,
-            random=random)
+            mine, token, take=lambda hello, frame: take(hello, frame) if cuts.hears(hello.node_id) else None,
+            observer=observer, random=random)
         self._cuts = cuts
 
     def send_node_frame(self, peer: NodeId, frame: NodeFrame) -> bool:

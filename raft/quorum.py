@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -21,12 +21,16 @@ class Configuration:
 
     voters: they elect and commit by majority. outgoing: the voters before, while a change is under way; then every
     decision needs a majority of both (Raft paper §6, joint consensus). learners: have the log, never vote.
-    Raises ValueError for a configuration that cannot decide anything or names a member twice.
+    directories: which data directory each member has, as (node id, id of the directory); of whom none is named here any
+    will do. A node that lost its disk and was added again under its id is another server to Raft: nothing that the lost
+    one voted for or acknowledged is known to it (CL-105). Configurations of the same members are equal whatever they
+    know of directories. Raises ValueError for a configuration that cannot decide anything or names a member twice.
     """
 
     voters: tuple[int, ...]
     outgoing: tuple[int, ...] = ()
     learners: tuple[int, ...] = ()
+    directories: tuple[tuple[int, bytes], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.voters:
@@ -39,6 +43,8 @@ class Configuration:
             object.__setattr__(self, name, tuple(sorted(ids)))
         if both := set(self.learners) & {*self.voters, *self.outgoing}:
             raise ValueError(f"{sorted(both)} are learners and voters at once")
+        if strangers := {node_id for node_id, _ in self.directories} - set(self.members):
+            raise ValueError(f"{sorted(strangers)} have directories and are no members")
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -61,7 +67,19 @@ class Configuration:
     @property
     def settled(self) -> Configuration:
         """What follows a joint configuration once that is committed: the new voters alone (Raft paper §6)."""
-        return Configuration(self.voters, (), self.learners)
+        return Configuration(self.voters, (), self.learners).named(dict(self.directories))
+
+    def named(self, directories: Mapping[int, bytes]) -> Configuration:
+        """The same members, each by its directory, if there is one here for it."""
+        names = tuple((node_id, directories[node_id]) for node_id in self.members if directories.get(node_id))
+        return replace(self, directories=names)
+
+    def is_member_by(self, node_id: int, directory_id: bytes) -> bool:
+        """Whether a node with that directory is who is meant by its id here; empty: it is not known."""
+        for named, expected in self.directories:
+            if named == node_id:
+                return not directory_id or directory_id == expected
+        return True
 
     def agreed(self, values: Mapping[int, int]) -> int:
         """The highest value that a majority (of both halves) has reached. `values` holds one for every voter."""

@@ -99,11 +99,11 @@ class _PeerState:
 
 class Transport:
     """All connections of a node. mine: what it says of itself; take: hears each frame of a peer, whole, in the order of
-    its connection; it must not block, and raises nothing but PeerFault, which ends that connection: the frame was
-    sound, what it carried was not; random: for the pauses between attempts."""
+    its connection, and what the peer said of itself there; it must not block, and raises nothing but PeerFault, which
+    ends that connection: the frame was sound, what it carried was not; random: for the pauses between attempts."""
 
     def __init__(
-        self, mine: Hello, token: bytes, *, take: Callable[[NodeId, Frame], None], observer: TransportObserver,
+        self, mine: Hello, token: bytes, *, take: Callable[[Hello, Frame], None], observer: TransportObserver,
         random: Random, settings: TransportSettings | None = None,
     ) -> None:
         must(is_token(token), "a token that no request can carry")

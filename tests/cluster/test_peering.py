@@ -100,7 +100,8 @@ async def test_what_no_release_says_ends_its_connection_with_one_line_and_no_oth
                     await peer.say(frame)
                     assert reason in await peer.reason_of_end()
                 await well.say(sound[other])
-                assert await node.next_heard() == (LIFE, Heard(1, GOOD if other is Purpose.CONTROL else GOOD_CALL))
+                said = GOOD if other is Purpose.CONTROL else GOOD_CALL
+                assert await node.next_heard() == (LIFE, Heard(1, said, NODE_1.directory_id))
                 await node.peering.close()
             nursery.cancel_scope.cancel()
     ended, stopped = (line for line in lines if line["event"] == "peer connection ended")

@@ -140,10 +140,10 @@ class Side:
         self.told.append(told)
         self.wake()
 
-    def _take(self, peer: int, frame: Frame) -> None:
+    def _take(self, hello: Hello, frame: Frame) -> None:
         if self.complaint is not None:
             raise PeerFault(self.complaint)
-        self.frames.append((peer, frame))
+        self.frames.append((hello.node_id, frame))
         self.wake()
 
     def wake(self) -> None:

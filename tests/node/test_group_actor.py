@@ -225,7 +225,7 @@ class Told:
 def forward(request_id: bytes) -> Heard:
     """A push of node 2's client."""
     item = (b"q", b"Default", b"1", IDS.uuid7(), b"1", PayloadFlag.JSON, None, None)
-    return Heard(2, Forward(request_id, Lane.PUSHES, False, (b"q",), commands.push(request_id, [item])))
+    return Heard(2, Forward(request_id, Lane.PUSHES, False, (b"q",), commands.push(request_id, [item])), bytes(16))
 
 
 @pytest.mark.parametrize("what", ["an entry cannot be applied", "the log has failed"])

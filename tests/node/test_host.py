@@ -192,7 +192,7 @@ async def test_who_finds_a_group_that_has_a_past_does_not_stand_at_once() -> Non
 async def test_a_word_for_a_group_that_is_about_to_begin_is_kept() -> None:
     """M-70: the leader of a new group may be quicker than the entry that makes it known here."""
     async with running(Node(1, (1, 2, 3))) as node:
-        node.host.hear(1, Heard(2, Vote(2, 1, 1, 0, 0, transfer=False)))
+        node.host.hear(1, Heard(2, Vote(2, 1, 1, 0, 0, transfer=False), bytes(16)))
         node.create(A)
         await trio.testing.wait_all_tasks_blocked()
         assert [type(message) for message in node.wires[1].said] == [VoteGranted]
@@ -200,7 +200,7 @@ async def test_a_word_for_a_group_that_is_about_to_begin_is_kept() -> None:
 
 async def test_a_word_for_a_group_that_never_begins_is_forgotten(autojump_clock: trio.testing.MockClock) -> None:
     async with running(Node(1, (1, 2, 3))) as node:
-        node.host.hear(1, Heard(2, PreVote(2, 1, 1, 0, 0)))
+        node.host.hear(1, Heard(2, PreVote(2, 1, 1, 0, 0), bytes(16)))
         await trio.sleep(2 * STRANGERS_KEPT_S + 1)
         assert node.host._strangers_count == 0
         node.create(A)
@@ -285,7 +285,7 @@ async def test_a_group_that_sleeps_since_the_start_is_opened_by_the_first_who_as
     async with running(await started_again(LEVEL)) as node:
         host = node.host
         assert host.quiet_count == len(host.groups) - 1 == 2 and list(host.groups.opened) == [CELL_LIFE]
-        host.hear(1, Heard(2, PreVote(2, 1, 0, 2, 1)))
+        host.hear(1, Heard(2, PreVote(2, 1, 0, 2, 1), bytes(16)))
         await trio.testing.wait_all_tasks_blocked()
         assert [type(message) for message in node.wires[1].said] == [PreVoteGranted]
         assert list(host.groups.opened) == [CELL_LIFE, 1]

@@ -21,7 +21,7 @@ from raft.configurations import decode_configuration
 from raft.core import Core
 from raft.group import Pumped, RaftGroup
 from raft.leadership import Leadership
-from raft.messages import HardState, Message, PreVote, Vote
+from raft.messages import HardState, Message
 from raft.quorum import Configuration
 from tests.simulation.parts import Parts
 from tests.simulation.transaction_bugs import (
@@ -216,15 +216,11 @@ class CountsLearners(Core):
             self._commit_to(index)
 
 
-class HearsCandidatesWhileEmpty(RaftGroup):
-    """CL-105: who comes back without its disk, and only learns, gives a vote that its id may have given before."""
+class CountsTheNextDisk(RaftGroup):
+    """CL-105: what a disk says counts as the word of the lost one that it has replaced."""
 
-    def step(self, message: Message) -> None:
-        if type(message) in (PreVote, Vote):
-            self.core.own_clock = self.clock.estimate()
-            self.core.step(message)
-        else:
-            super().step(message)
+    def step(self, message: Message, directory_id: bytes = b"") -> None:
+        super().step(message)
 
 
 def _as_founded(
@@ -233,7 +229,7 @@ def _as_founded(
     """CL-105: a node that lost its disk and was added again votes, empty, in the groups that it once founded."""
     if founding is None or not founding.configuration:
         return first_members(node_id, directory_id, of_cell, founding, members)
-    return decode_configuration(founding.configuration)
+    return decode_configuration(founding.configuration).named({})
 
 
 class IgnoresVersions(Machine):
@@ -294,7 +290,7 @@ BUGS: dict[str, Parts] = {
     "a log is told of a flip before it is flushed": Parts(new_snapshots=FlipsUnflushed),
     "half of a snapshot is flipped to": Parts(new_snapshots=FlipsToHalf),
     "a learner counts as a voter": Parts(new_core=CountsLearners),
-    "an empty learner votes": Parts(new_raft_group=HearsCandidatesWhileEmpty),
+    "the next disk's word counts as the lost one's": Parts(new_raft_group=CountsTheNextDisk),
     "who founded a group votes in it without its disk": Parts(first_members=_as_founded),
     "a version is not looked at": Parts(new_machine=IgnoresVersions),
     "a repeated call counts again": Parts(new_machine=CountsRepeats),

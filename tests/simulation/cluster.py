@@ -69,6 +69,7 @@ class Cluster:
             self.nodes[node_id] = Node(node_id, Hardware(world, node_id, drift_ppm, shape.fsync_us))
             self.network.deliver[node_id] = partial(self._deliver, node_id)
             world.trace(str(drift_ppm).encode())
+        self._directories = {node_id: self.nodes[node_id].hardware.identity for node_id in shape.node_ids}
         for node_id in shape.node_ids:
             self.start(node_id)
         for node_id in shape.spare_ids:
@@ -86,7 +87,7 @@ class Cluster:
         try:
             node.process = Process(
                 self.world, self.shape, node.hardware, node_id, node.starts, self.rules, self._parts,
-                send=partial(self.network.send, node_id), joined=node.joined)
+                send=partial(self.network.send, node_id), joined=node.joined, directories=self._directories)
         except Damaged as error:
             if not node.hardware.is_damaged:
                 raise Broken("CL-124, only damage is refused", f"node {node_id}: {error}") from error

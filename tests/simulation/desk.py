@@ -13,7 +13,7 @@ from queen_node.broker import Lane
 from queen_node.calls import NobodyWaits, Pending
 from queen_node.events import ChangeMembers
 from queen_node.membership import KNOW_WITHIN_S
-from queen_node.membership_check import drops_members, job_target
+from queen_node.membership_check import drops_members, job_target, named_target
 from queen_node.membership_job import MembershipJob
 from queen_node.state.members import members_of
 from queen_node.state.rows import MembersRow
@@ -70,7 +70,8 @@ class Desk:
         groups, cell = process.groups, process.host.cell
         lives = job.take_step(groups)
         if lives and row_job is not None:
-            event = ChangeMembers(job.target, row_job.force, self.live, self.max_silent_ticks, LAG_MAX)
+            target = named_target(job.target, self.row)
+            event = ChangeMembers(target, row_job.force, self.live, self.max_silent_ticks, LAG_MAX)
             for life in lives:
                 groups[life].inbox.put(event)
         if not cell.raft.may_propose or (job.number == self._done_told and process.now_s < self._done_again_s):

@@ -135,7 +135,8 @@ class GroupDriver:
             configuration=decode_configuration(meta.configuration) if meta.configuration else parts.first_members(
                 self.node_id, process.hardware.identity, process.founders, row, members),
             log=log, hard_state=hard_state, applied_index=meta.applied_index, settings=process.shape.raft,
-            random=self._world.dice(f"core {self.node_id} {process.number} {self.life}"))
+            random=self._world.dice(f"core {self.node_id} {process.number} {self.life}"),
+            directory_id=process.hardware.identity)
         return parts.new_raft_group(
             life=self.life, core=core, clock=clock, stamp_of=commands.stamp_of,
             offset=(meta.offset_term, meta.offset_us))

@@ -12,6 +12,7 @@ from queen_node.membership_check import Refusals, check
 from queen_node.opening import CELL_LIFE
 from queen_node.operator_calls import AddLearner, Change, OperatorRefused, Promote, Remove, SetVoters
 from queen_node.state.members import next_number
+from queen_node.versions import FORMAT
 from raft.core import Role
 from tests.simulation.calls import Script
 from tests.simulation.cluster import Cluster
@@ -126,7 +127,7 @@ class Operator:
             process = self._cluster.nodes[empty].live
             if self.stopping or self._world.now_us > begun + WATCHED_US:
                 return
-            if process is not None and _is_asked_in_vain(process, removed_at, in_group_0=in_group_0):
+            if process is not None and _is_behind_its_removal(process, removed_at, in_group_0=in_group_0):
                 self._strike(empty, late)
             else:
                 self._world.after(WATCHED_EVERY_US, look)
@@ -202,6 +203,9 @@ class Operator:
         desk.step()
         view = leader.core.membership_view(desk.max_silent_ticks, desk.live)
         row = desk.row
+        if row.cluster_version < FORMAT:
+            process.run(desk.propose, commands.raise_version(process.ids.request_id(), FORMAT))
+            return None
         try:
             target = check(question, Refusals(view, row, {}, LAG_MAX), connected=True)
         except OperatorRefused as refused:
@@ -229,14 +233,10 @@ class Operator:
         return False
 
 
-def _is_asked_in_vain(process: Process, removed_at: Mapping[int, int], *, in_group_0: bool) -> bool:
-    """Whether the new disk holds nothing of some group, and what it holds of others reaches to the node's removal.
+def _is_behind_its_removal(process: Process, removed_at: Mapping[int, int], *, in_group_0: bool) -> bool:
+    """Whether the new disk holds nothing of some group, or less than up to the removal of the one before it.
 
-    removed_at: of each group, up to where it was committed then. A part of a log is no ground to refuse a vote: what
-    keeps a member from asking a disk that is behind its own removal is that it takes it for another node's (CL-105),
-    and disks have no names here.
+    removed_at: of each group, up to where it was committed then.
     """
     held = {life: driver.core.log.last_index for life, driver in process.groups.opened.items()}
-    if any(0 < last_index < removed_at.get(life, 0) for life, last_index in held.items()):
-        return False
-    return 0 in (held.values() if in_group_0 else [last for life, last in held.items() if life != CELL_LIFE])
+    return any(last < removed_at.get(life, 0) for life, last in held.items() if in_group_0 or life != CELL_LIFE)

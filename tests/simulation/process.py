@@ -8,7 +8,7 @@ go as objects.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -81,6 +81,7 @@ class Said(NamedTuple):
     sender: int
     life: int
     said: Message | PeerCall
+    directory_id: bytes
 
 
 class _Groups(SleepingGroups[GroupDriver]):
@@ -127,9 +128,10 @@ class Process:
 
     def __init__(
         self, world: World, shape: Shape, hardware: Hardware, node_id: int, number: int, rules: AllRules, parts: Parts,
-        *, send: Callable[[int, Any], None], joined: bool,
+        *, send: Callable[[int, Any], None], joined: bool, directories: Mapping[int, bytes],
     ) -> None:
-        """Boot from what the disk holds. joined: to a cluster that others founded. Raises Damaged."""
+        """Boot from what the disk holds. joined: to a cluster that others founded. directories: that the founders had.
+        Raises Damaged."""
         self.node_id, self.number, self.alive, self.stopped = node_id, number, True, False
         self.process_number = hardware.next_process_number()
         self.world, self.shape, self.hardware, self.parts = world, shape, hardware, parts
@@ -138,7 +140,8 @@ class Process:
         self.group_settings = group_settings(shape, node_id)
         self._boottime_us = hardware.clocks.boottime_us
         self.ids = hardware.mint()
-        self.founders = _founders(node_id, shape.node_ids, joined=joined)
+        known = {node_id: hardware.identity} if joined else directories
+        self.founders = _founders(node_id, shape.node_ids, joined=joined).named(known)
         self.calls: set[CallSlot] = set()
         self.ready: deque[GroupDriver] = deque()
         self.wal, self.recovered = Wal.open(
@@ -252,7 +255,8 @@ class Process:
     def hear(self, message: Said | SaidOfNode | SaidOfSleep | SnapshotWord) -> None:
         """A message of another node."""
         if type(message) is Said:
-            self.host.hear(self.parts.life_heard(message.life), Heard(message.sender, message.said))
+            heard = Heard(message.sender, message.said, message.directory_id)
+            self.host.hear(self.parts.life_heard(message.life), heard)
         elif type(message) is SaidOfNode:
             self.desk.heard_us[message.sender] = self.world.now_us
             self.host.hear_frame(*message)
@@ -263,7 +267,7 @@ class Process:
 
     def tell(self, peer: int, life: int, said: Message | PeerCall) -> None:
         """A group's word leaves."""
-        self._send(peer, Said(self.node_id, life, said))
+        self._send(peer, Said(self.node_id, life, said, self.hardware.identity))
 
     def _tell_of_sleep(self, peer: int, call: QuietCall) -> None:
         match call:

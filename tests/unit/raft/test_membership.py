@@ -159,10 +159,18 @@ def test_the_bytes_of_a_configuration_stay_what_they_are() -> None:
     [
         (b"", "not CBOR"),
         (b"\x81" * 5000, "not CBOR"),
-        (cbor2.dumps([1, [1], []]), "not a version and"),
+        (cbor2.dumps([1, [1], []]), "3 fields in version 1"),
         (cbor2.dumps({}), "not a version and"),
         (cbor2.dumps(["1", [1], [], []]), "not a version and"),
-        (cbor2.dumps([2, [1], [], []]), "version 2"),
+        (cbor2.dumps([3, [1], [], [], []]), "version 3"),
+        (cbor2.dumps([2, [1], [], []]), "4 fields in version 2"),
+        (cbor2.dumps([1, [1], [], [], []]), "5 fields in version 1"),
+        (cbor2.dumps([2, [1], [], [], 7]), "not a list of directories"),
+        (cbor2.dumps([2, [1], [], [], [[1]]]), "not a node id and its directory"),
+        (cbor2.dumps([2, [1], [], [], [["1", bytes(16)]]]), "not a node id and its directory"),
+        (cbor2.dumps([2, [1], [], [], [[1, bytes(15)]]]), "not the 16 bytes"),
+        (cbor2.dumps([2, [1], [], [], [[1, bytes(16)], [1, bytes(16)]]]), "two directories for one node"),
+        (cbor2.dumps([2, [1], [], [], [[2, bytes(16)]]]), "are no members"),
         (cbor2.dumps([1, [], [], []]), "needs a voter"),
         (cbor2.dumps([1, [1, 1], [], []]), "distinct"),
         (cbor2.dumps([1, [1], [], [1]]), "at once"),
@@ -176,6 +184,15 @@ def test_the_bytes_of_a_configuration_stay_what_they_are() -> None:
 def test_what_is_no_configuration_is_refused_and_named(data: bytes, complaint: str) -> None:
     with pytest.raises(MalformedConfiguration, match=complaint):
         decode_configuration(data)
+
+
+def test_a_configuration_comes_back_with_its_directories() -> None:
+    """CL-132: one that names none is what earlier formats hold."""
+    named = Configuration((1, 2), (1, 3), (4,)).named({1: bytes(16), 4: b"x" * 16})
+    assert decode_configuration(encode_configuration(named)).directories == named.directories
+    unnamed = encode_configuration(named.named({}))
+    assert cbor2.loads(unnamed) == [1, [1, 2], [1, 3], [4]]
+    assert decode_configuration(unnamed).directories == ()
 
 
 # The ones that a log holds
@@ -213,5 +230,15 @@ def test_who_may_stand() -> None:
     known = Configurations(0, Configuration((1,)))
     known.add(5, 1, Configuration((2,)), applied_index=0)
     known.add(7, 1, Configuration((3,)), applied_index=0)
-    stands = {commit: [node for node in (1, 2, 3, 4) if known.may_stand(node, commit)] for commit in (4, 5, 6, 7)}
+    stands = {commit: [node for node in (1, 2, 3, 4) if known.may_stand(node, b"", commit)] for commit in (4, 5, 6, 7)}
     assert stands == {4: [1, 2, 3], 5: [2, 3], 6: [2, 3], 7: [3]}
+
+
+def test_a_disk_stands_from_where_it_is_meant() -> None:
+    """CL-105: that a lost disk voted under its id is no vote of the next one."""
+    lost, following = b"the lost disk...", b"the next disk..."
+    known = Configurations(0, THREE.named({1: lost}))
+    assert known.may_stand(1, lost, 0) and not known.may_stand(1, following, 0)
+    known.add(5, 1, Configuration((2, 3)), applied_index=0)
+    known.add(7, 1, THREE.named({1: following}), applied_index=0)
+    assert known.may_stand(1, following, 0) and not known.may_stand(1, lost, 5)

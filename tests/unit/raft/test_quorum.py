@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from raft.quorum import Configuration, Tally, majority
 
 ids = st.lists(st.integers(1, 9), min_size=1, max_size=7, unique=True).map(tuple)
+FIRST, SECOND = b"first directory.", b"second directory"
 configurations = st.builds(Configuration, ids, st.one_of(st.just(()), ids))
 
 
@@ -77,8 +79,20 @@ def test_a_configuration_has_one_order() -> None:
         {"voters": (1,), "outgoing": (2, 2)},
         {"voters": (1, 2), "learners": (2,)},
         {"voters": (1,), "outgoing": (2,), "learners": (2,)},
+        {"voters": (1,), "directories": ((2, FIRST),)},
     ],
 )
-def test_a_configuration_that_cannot_be(what: dict[str, tuple[int, ...]]) -> None:
+def test_a_configuration_that_cannot_be(what: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         Configuration(**what)
+
+
+def test_which_disk_is_meant_by_a_members_id() -> None:
+    """CL-105. Of whom no directory is named, any will do."""
+    known = Configuration((1, 2), (1, 3), (4,)).named({1: FIRST, 4: SECOND, 9: SECOND})
+    assert known.directories == ((1, FIRST), (4, SECOND))
+    assert known.is_member_by(1, FIRST) and not known.is_member_by(1, SECOND)
+    assert known.is_member_by(2, SECOND) and known.is_member_by(1, b"")
+    assert known == Configuration((1, 2), (1, 3), (4,)), "the members are the same"
+    assert known.settled.directories == known.directories
+    assert Configuration((1, 3), (1, 2)).named({2: FIRST}).settled.directories == ()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -117,6 +118,40 @@ async def test_what_is_submitted_in_one_pass_is_one_batch() -> None:
         hand.let_go()
         await trio.testing.wait_all_tasks_blocked()
         assert sorted(told) == [1, 2, 3]
+        hand.let_go()
+        writer.stop()
+
+
+async def test_who_wrote_alone_begins_at_once() -> None:
+    """It need not wait for the end of the pass: nobody is likely to join. Where several did, the next waits again."""
+    disk = FakeDisk()
+    hand = SlowHand(disk)
+    writer = LogWriter(open_wal(disk)[0], hand, clock, later=PassEnd().leave)
+    last: Counter[int] = Counter()
+    begun: list[int] = []  # batches, when each write was just submitted
+
+    async def submit(*lives: int) -> None:
+        for life in lives:
+            last[life] += 1
+            writer.submit_nowait(write(life, last[life], b"a"), lambda: None)
+            begun.append(len(hand.lists))
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def finish() -> None:
+        hand.let_go()
+        await trio.testing.wait_all_tasks_blocked()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await submit(1)
+        await finish()
+        await submit(1, 2, 3)
+        await finish()  # of the first
+        await finish()  # of the two that gathered meanwhile
+        await submit(1, 2)
+        await finish()
+        assert begun == [0, 2, 2, 2, 3, 3]
+        assert len(hand.lists) == 4
         hand.let_go()
         writer.stop()
 

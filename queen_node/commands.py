@@ -216,6 +216,11 @@ def hand_back(lease_id: bytes) -> bytes:
     return cbor2.dumps((Kind.HAND_BACK, lease_id, lease_id))
 
 
+def is_hand_back(command: bytes) -> bool:
+    """Whether a command is one of `hand_back`."""
+    return command.startswith(bytes((0x83, Kind.HAND_BACK)))
+
+
 def configure(request_id: bytes, queue: bytes, uuid: bytes, labels: tuple[bytes | None, bytes | None], mode: str,
               options: Sequence[tuple[str, object]]) -> bytes:
     """Create or edit a queue (QU-1). `options`: (name of a QueueOptions field, value or None for the default)."""

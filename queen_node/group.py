@@ -23,7 +23,7 @@ from queen_node.guests import Guest, Guests, pop_of
 from queen_node.parked_pops import WOKEN_BY_TIME_MAX, ParkedPops, Reader, WaitingPop
 from queen_node.peer_calls import AskRead, Forward, ForwardPop, Nothing, NotTaken, PeerCall, ReadAt, Withdraw
 from queen_node.reads import Reads
-from queen_node.state import consume, timers
+from queen_node.state import consume, leases, timers
 from queen_node.state.machine import REPEATED, Answer, Application, Machine
 from queen_node.state.step import Tally
 from raft.core import Role
@@ -272,6 +272,10 @@ class Group:
             self._tell(node, NotTaken(call.request_id))
         elif self.guests.is_late(call):
             return
+        elif call.repeat and self.was_applied(call.request_id, call.command, now_us):
+            # Its node answers once it gets that far, by the log or by a snapshot. One that lags asks again all the
+            # time: with an entry for each repeat the log would grow as long as it lags, and it lag as long as it grows.
+            return
         elif isinstance(call, ForwardPop):
             if call.request_id not in self.guests.pops:
                 pop = self.guests.pops[call.request_id] = pop_of(node, call, self.now_s, self._tell)
@@ -279,6 +283,12 @@ class Group:
         elif call.request_id not in self.guests.writes:
             guest = self.guests.writes[call.request_id] = Guest(node, call)
             self._lanes[call.lane].append(guest)
+
+    def was_applied(self, request_id: bytes, command: bytes, now_us: int) -> bool:
+        """Whether the state shows that this call of another node, or of this one before a snapshot, was applied."""
+        if commands.is_hand_back(command):  # is remembered nowhere, but leaves no lease
+            return not leases.is_held(self.machine.store, request_id)
+        return self.machine.outcomes.holds(request_id, now_us)
 
     def _tell(self, node: int, call: PeerCall) -> None:
         self.outgoing.append((node, call))

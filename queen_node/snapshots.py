@@ -430,7 +430,7 @@ def _restore(group: Group, incarnation: int, configuration: bytes) -> None:
         offset=(meta.offset_term, meta.offset_us))
     group.look_at_deadlines()
     for call in [call for call in calls.writes.values() if call.sent_term]:
-        if machine.outcomes.holds(call.request_id, meta.stamp_us):
+        if group.was_applied(call.request_id, call.command, meta.stamp_us):
             del calls.writes[call.request_id]
             call.slot.answer(Unavailable("timeout"))
     for pop in [pop for pop in calls.pops.values() if pop.sent_term]:

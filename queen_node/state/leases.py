@@ -109,6 +109,11 @@ def apply_hand_back(step: Step, command: list[Any]) -> None:
         step.tally.handed_back += 1
 
 
+def is_held(store: Store, lease_id: bytes) -> bool:
+    """Whether there is anything that a hand-back of this lease would release."""
+    return store.row(LEASE + lease_id, LeaseRow) is not None
+
+
 def _held(store: Store, lease_id: bytes, row: LeaseRow) -> list[Held]:
     """The partitions that still name this lease. At most as many as one pop may claim."""
     found = []

@@ -26,6 +26,10 @@ REGRESSIONS = {
     3647: "the clock of a leader that committed nothing was taken for a promise, by the rule that judges clocks",
     77: "a write that waited for a stuck disk found its log released, a snapshot had overtaken it",
 }
+LONG_S = 30
+LONG_REGRESSIONS = {  # of that length
+    105804: "a node that lagged made the log grow by asking again, faster than snapshots of it could follow",
+}
 ALWAYS_REACHED = {  # by 300 seeds; a campaign asks for all of tests/simulation/marks.py
     "a group slept", "a group woke for a due timer", "a leader of sleeping groups died",
     "a node that came back was asked to sleep too", "cut off while groups slept",
@@ -79,6 +83,12 @@ def test_the_seeds_reach_what_they_should(marks: set[str], request: pytest.Fixtu
 def test_a_seed_that_once_failed_holds(seed: int) -> None:
     """What each of them found stands in REGRESSIONS; each also has a unit test that tells it shorter."""
     assert run_seed(seed).broken == ""
+
+
+@pytest.mark.parametrize("seed", LONG_REGRESSIONS)
+def test_a_long_run_that_once_failed_holds(seed: int) -> None:
+    """As above: some faults take a while to come."""
+    assert run_seed(seed, length_s=LONG_S).broken == ""
 
 
 @pytest.mark.parametrize("seed", [3, 17, 426])

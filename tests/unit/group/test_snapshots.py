@@ -215,6 +215,19 @@ def test_a_call_that_the_snapshot_stands_for_is_answered(three: Snapped) -> None
     assert "first" in [message["data"] for message in again]
 
 
+def test_a_hand_back_that_the_snapshot_stands_for_is_done(three: Snapped) -> None:
+    """PA-23: nobody waits for it, but it went to the leader twice a second for a minute, and kept the group awake."""
+    popped = three.popped(3, b"orders")
+    three.cut.add(3)
+    three.members[3].group.hand_back(popped.lease_id)
+    three._turn(3)
+    (forwarded,) = [said for sender, _, said in three._mail if sender == 3 and isinstance(said, bytes)]
+    three.members[1].group.hear(3, decode_call(forwarded), three.members[1].group.raft.clock.now_us())
+    three.leave_behind(3)
+    three.run(lambda: agreed(three))
+    assert not three.members[3].group.calls
+
+
 def test_the_old_state_goes_once_the_group_reads_the_new_one(three: Snapped, monkeypatch: pytest.MonkeyPatch) -> None:
     """M-61: removed later; not while the flip is only flushed and the group still reads what it had."""
     side, store = three.sides[3], three.members[3].group.machine.store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from queen_node import queries
 from queen_node.answers import NOTHING
@@ -11,6 +12,7 @@ from queen_node.answers.push import push_results
 from queen_node.answers.timers import render_timers
 from queen_node.calls import PendingRead
 from queen_node.commands import KvOp
+from queen_node.group import Group
 from queen_node.guests import SEEN_MAX, SEEN_TICKS, Guests
 from queen_node.peer_calls import Forward, ForwardPop, Nothing
 from queen_node.queries import Query
@@ -129,9 +131,10 @@ def test_a_leader_lost_with_a_call_costs_a_repeat_and_no_second_message() -> Non
     assert len(three.digests()) == 1
 
 
-def test_both_copies_of_a_call_in_the_log_are_one_message() -> None:
+def test_both_copies_of_a_call_in_the_log_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """CL-27, TX-60, M-53: the first copy is on one follower, which leads next; the other node sends its call
     again. Nothing but the request id tells the copies apart: the queue checks no transaction ids."""
+    monkeypatch.setattr(Group, "was_applied", lambda *_: False)  # as where it is not applied yet when the second comes
     three = Three()
     three.elect(1)
     three.configure(1, b"q", dedup_window_seconds=0)
@@ -204,6 +207,29 @@ def test_a_first_sending_that_comes_again_when_its_call_was_applied_is_dropped()
         leader.group.hear(node, call, leader.group.raft.clock.now_us())
     assert not leader.group.guests.writes and not leader.group.guests.pops
     assert offsets(three.pushed(2, b"q", b"next")) == [1]
+
+
+def test_a_node_that_lags_adds_nothing_to_the_log_by_asking_again() -> None:
+    """CL-111: it asks until it applies its calls itself. Simulation, seeds 105804, 107356, 109589: an entry for each
+    repeat kept it from ever getting there, as it took snapshots of a log that its own repeats moved on."""
+    three = Three()
+    leader = three.elect(1)
+    three.pushed(1, b"q", b"m")
+    three.pass_time(0.2)
+    popped = three.popped(3, b"q")
+    assert delivered(popped) == ["m"]
+    three.members[3].disk_works = False
+    push, pop = three.push(3, b"q", b"late"), three.pop(3, b"timers")
+    three.schedule(1, b"timers", b"k", 100)
+    three.members[3].group.hand_back(popped.lease_id)
+    three.pass_time(12)
+    assert outcome(push) is None and delivered(pop) is None
+    waiting = [*three.members[3].group.calls.writes, pop.request_id]
+    assert [leader.copies[request_id] for request_id in waiting] == [1, 1, 1]
+    three.members[3].disk_works = True
+    three.pass_time(0.5)
+    assert offsets(push) == [1] and delivered(pop) == ["txn-k"] and not three.members[3].group.calls
+    assert len(three.digests()) == 1
 
 
 def test_what_came_is_known_for_a_while_and_then_forgotten() -> None:

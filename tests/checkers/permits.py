@@ -34,19 +34,22 @@ def check_exclusive(history: History) -> list[Violation]:
     """G-K6, LK-20: a permit goes to another owner only when its lifetime can be over, or its holder let it go.
 
     No margin: a lifetime begins with an entry stamped after its call left, so it lasts until then plus its length; the
-    next owner's was stamped before its answer came.
+    next owner's was stamped before its answer came. A renewal that nobody knows of may have made it shorter.
     """
-    released: dict[int, int] = {}
+    let_go: dict[int, int] = {}  # by token, from when on it may be free, as its holder said
     for call in _of(history, Permit):
         if call.kind == "release" and call.outcome is not Outcome.FAIL:
-            released[call.token] = min(call.start_ns, released.get(call.token, call.start_ns))
+            let_go[call.token] = min(call.start_ns, let_go.get(call.token, call.start_ns))
+        elif call.kind == "renew" and call.outcome is Outcome.INFO:
+            over_ns = call.start_ns + history.at_least_ns(call.ttl_ms)
+            let_go[call.token] = min(over_ns, let_go.get(call.token, over_ns))
     found = []
     for grants in _by_lock(history).values():
         for held, following in pairwise(sorted(grants, key=lambda grant: (grant.granted, grant.start_ns))):
             if following.owner == held.owner:
                 continue
             over_ns = held.start_ns + history.at_least_ns(held.ttl_ms)
-            if following.end_ns < min(over_ns, released.get(held.granted, over_ns)):
+            if following.end_ns < min(over_ns, let_go.get(held.granted, over_ns)):
                 text = f"{held.lock} went to {following.owner} {over_ns - following.end_ns} ns before its time"
                 found.append(Violation("G-K6", text, (held, following)))
     return found

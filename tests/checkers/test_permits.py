@@ -21,8 +21,12 @@ def acquire(at: float, owner: str, granted: int, *, lock: str = "l#0", took: flo
     return Permit(kind="acquire", lock=lock, owner=owner, ttl_ms=TTL_MS, granted=granted, **moments(at, took))  # type: ignore[arg-type]
 
 
-def renew(at: float, owner: str, token: int, granted: int) -> Permit:
-    return Permit(kind="renew", lock="l#0", owner=owner, ttl_ms=TTL_MS, token=token, granted=granted, **moments(at))  # type: ignore[arg-type]
+def renew(
+    at: float, owner: str, token: int, granted: int = 0, *, ttl_ms: int = TTL_MS, outcome: Outcome = Outcome.OK,
+) -> Permit:
+    return Permit(
+        kind="renew", lock="l#0", owner=owner, ttl_ms=ttl_ms, token=token, granted=granted,
+        **moments(at, outcome=outcome))  # type: ignore[arg-type]
 
 
 def release(at: float, owner: str, token: int, *, outcome: Outcome = Outcome.OK) -> Permit:
@@ -61,6 +65,13 @@ def found(*calls: Call, stands: tuple[str, ...] | None = None) -> set[str]:
 ])
 def test_clean_histories_pass(calls: tuple[Call, ...]) -> None:
     assert found(*calls) == set()
+
+
+@pytest.mark.parametrize(("outcome", "over"), [(Outcome.INFO, 600), (Outcome.FAIL, 1000)])
+def test_a_renewal_of_which_nobody_knows_may_have_made_it_shorter(outcome: Outcome, over: int) -> None:
+    renewal = renew(200, "a", 3, ttl_ms=400, outcome=outcome)
+    assert found(acquire(0, "a", 3), renewal, acquire(over + 1, "b", 5)) == set()
+    assert found(acquire(0, "a", 3), renewal, acquire(over - 9, "b", 5)) == {"G-K6"}
 
 
 def test_work_of_which_nobody_knows_may_stand_or_not() -> None:

@@ -24,7 +24,7 @@ from queen_node.events import ChangeMembers, Found, TransferLeadership
 from queen_node.group_on_node import GroupOnNode
 from queen_node.layout import Layout
 from queen_node.membership_check import Refusals, check, drops_members, job_target, named_target
-from queen_node.membership_job import CELL, STEP_S, MembershipJob
+from queen_node.membership_job import CELL, STEP_S, Confirmation, MembershipJob
 from queen_node.operator_calls import (
     AddLearner,
     Begun,
@@ -206,6 +206,8 @@ class MembershipDesk:
         """What only group 0's leader says."""
         job, groups = self.job, self.groups()
         told = job is not None and job.number == self._done_told and now_s < self._done_again_s
+        if job is not None:
+            self._confirm(job, now_s)
         if job is not None and not told and self.are_open() and job.is_through(
             {life: actor.group for life, actor in groups.items()}
         ):
@@ -218,6 +220,12 @@ class MembershipDesk:
         if unknown:
             self._know_again_s = now_s + KNOW_WITHIN_S
             self._propose(commands.know_members(os.urandom(16), unknown))
+
+    def _confirm(self, job: MembershipJob, now_s: float) -> None:
+        groups = self.groups()
+        for life in job.to_confirm():
+            slot = Confirmation(job, life, groups[life].group)
+            groups[life].inbox.put(PendingRead(Confirmation.QUERY, slot, give_up_at_s=now_s + KNOW_WITHIN_S))
 
     def _raise_version(self) -> None:
         members = self.groups()[CELL].group.raft.core.configuration.members

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
+from queen_node import queries
+from queen_node.broker import Unavailable
 from queen_node.events import ChangeMembers, TransferLeadership
+from queen_node.queries import Query
 from raft.core import NotLeader
 from raft.group import RaftGroup
 from raft.membership import MembershipRefused, View, Why, with_learner, with_voters
@@ -85,8 +88,10 @@ def transfer(raft: RaftGroup, event: TransferLeadership) -> None:
 class MembershipJob:
     """The walk of one change over the groups of this node.
 
-    Every node walks: each group's leader acts. Whether all groups are through is known when a walk found nothing left;
-    only group 0's leader says so.
+    Every node walks: each group's leader acts. Whether all groups are through only group 0's leader says. Its own log
+    of a group may be old, and where members come and go an old configuration can be the one to be reached: so it has
+    each group's leader confirm, once its own log shows the group there, that nothing newer is committed (`to_confirm`).
+    What was confirmed stays so as long as this is the change that stands.
     """
 
     def __init__(self, number: int, target: Configuration, *, drops: bool) -> None:
@@ -94,12 +99,9 @@ class MembershipJob:
         self.number, self.target, self._drops = number, target, drops
         self._left: dict[int, None] = {}
         self._group_count = 0  # when all of them were put on the list
-        self._walked = False
-
-    @property
-    def left_count(self) -> int | None:
-        """Groups that are not there yet, as of the last look at each; None: not all were looked at."""
-        return len(self._left) if self._walked else None
+        self._unsure: dict[int, None] = {}  # there, as far as this node knows
+        self._asked: set[int] = set()
+        self._sure: set[int] = {CELL}  # who says that the change is through has to write it there
 
     def take_step(self, groups: Mapping[int, GroupOfJob]) -> list[int]:
         """Lives of the groups that this node leads and should change now."""
@@ -112,26 +114,66 @@ class MembershipJob:
         for life in list(self._left)[:LOOKED_AT_A_STEP]:
             del self._left[life]
             group = groups.get(life)
-            if group is None or is_there(group.raft, self.target):
+            if group is None:
+                continue
+            if is_there(group.raft, self.target):
+                if not (life in self._sure or life in self._asked):
+                    self._unsure[life] = None
                 continue
             self._left[life] = None  # behind the others
-            if life == CELL and self._drops and len(self._left) > 1 and group.raft.core.node_id in self.target.voters:
-                continue  # last: who hears no more of group 0 would not know that the groups it leads are to change
+            if life == CELL and self._drops and not self._cell_may_go(group, groups):
+                continue
             if group.raft.may_propose and not group.raft.core.configuration.outgoing:
                 lives.append(life)
                 if len(lives) == GROUPS_A_STEP:
                     break
-        self._walked = self._walked or not self._left
         return lives
+
+    def _cell_may_go(self, cell: GroupOfJob, groups: Mapping[int, GroupOfJob]) -> bool:
+        """Last: who hears no more of group 0 would not know that the groups it leads are to change."""
+        return cell.raft.core.node_id not in self.target.voters or self._sure.issuperset(groups)
+
+    def to_confirm(self) -> list[int]:
+        """Lives of the groups whose leaders are to be asked now; for group 0's leader. `looked` tells what they said.
+        """
+        lives = list(self._unsure)[:GROUPS_A_STEP]
+        for life in lives:
+            del self._unsure[life]
+        self._asked.update(lives)
+        return lives
+
+    def looked(self, life: int, group: GroupOfJob, *, is_new: bool) -> None:
+        """The group's state here is as new as the question; or not, as nobody answered."""
+        self._asked.discard(life)
+        if is_new and is_there(group.raft, self.target):
+            self._sure.add(life)
+        else:
+            self._left[life] = None
 
     def is_through(self, groups: Mapping[int, GroupOfJob]) -> bool:
         """Whether every group is there, those among them that began since the last walk. Costs a look at each group, so
         ask only when nothing is left."""
-        if self._left:
+        if self._left or not self._sure.issuperset(groups):
             return False
         missing = [life for life, group in groups.items() if not is_there(group.raft, self.target)]
         self._left = dict.fromkeys(missing)
         return not missing
+
+
+class Confirmation:
+    """Where a read says that a group's state here is as new as the question. Implements `slots.ResultSlot`."""
+
+    QUERY: Final = queries.query(Query.NOTHING)
+
+    def __init__(self, job: MembershipJob, life: int, group: GroupOfJob) -> None:
+        self._job, self._life, self._group = job, life, group
+        self.answered = False
+
+    def answer(self, result: bytes | Unavailable) -> None:
+        """See `MembershipJob.looked`."""
+        if not self.answered:
+            self.answered = True
+            self._job.looked(self._life, self._group, is_new=not isinstance(result, Unavailable))
 
 
 def is_there(raft: RaftGroup, target: Configuration) -> bool:

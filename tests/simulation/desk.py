@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from queen_node import commands
 from queen_node.broker import Lane
-from queen_node.calls import NobodyWaits, Pending
+from queen_node.calls import NobodyWaits, Pending, PendingRead
 from queen_node.events import ChangeMembers
 from queen_node.membership import KNOW_WITHIN_S
 from queen_node.membership_check import drops_members, job_target, named_target
-from queen_node.membership_job import MembershipJob
+from queen_node.membership_job import Confirmation, MembershipJob
 from queen_node.state.members import members_of
 from queen_node.state.rows import MembersRow
 from tests.simulation.world import SECOND
@@ -74,6 +74,10 @@ class Desk:
             event = ChangeMembers(target, row_job.force, self.live, self.max_silent_ticks, LAG_MAX)
             for life in lives:
                 groups[life].inbox.put(event)
+        for life in job.to_confirm() if cell.raft.may_propose else ():
+            slot = Confirmation(job, life, groups[life])
+            groups[life].inbox.put(
+                PendingRead(Confirmation.QUERY, slot, give_up_at_s=process.now_s + KNOW_WITHIN_S))
         if not cell.raft.may_propose or (job.number == self._done_told and process.now_s < self._done_again_s):
             return
         if job.is_through(groups):

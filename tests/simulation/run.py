@@ -32,6 +32,7 @@ from tests.simulation.slots import NODE_TIMEOUT_US
 from tests.simulation.world import SECOND, Broken, World
 
 HEALED_WITHIN_US: Final = 10 * SECOND  # G-D6
+HEALED_WITHOUT_PRE_VOTES_US: Final = 30 * SECOND  # no node runs so: one that cannot win spoils the terms of who could
 AGREED_WITHIN_US: Final = 5 * SECOND
 FINAL_PHASE_US: Final = 60 * SECOND
 LATE_US: Final = 5 * SECOND  # G-M4
@@ -89,7 +90,8 @@ class Simulation:
             ground.hours.stopping = True
         self._operator.stopping = True
         self._faults.stop()
-        self._await("G-D6, service returns", [self._probe(opener) for opener in self._openers], HEALED_WITHIN_US)
+        within_us = HEALED_WITHIN_US if self.shape.raft.pre_vote else HEALED_WITHOUT_PRE_VOTES_US
+        self._await("G-D6, service returns", [self._probe(opener) for opener in self._openers], within_us)
         if self.shape.trouble or self.shape.spare_ids:
             for history in self.histories:
                 history.outages.append((0, world.now_us * 1000))

@@ -433,7 +433,8 @@ class Group:
         if pop is None:
             return
         if not consume.claimed(answer):
-            pop.sent_term = 0  # what was tried did nothing
+            if self._leads:  # what was tried did nothing; a leader elsewhere may have tried again
+                pop.sent_term = 0
             if pop.gone:
                 self._nothing(pop)
             elif self._leads and not (pop.parked or pop.in_lane):  # else another copy of it waits already

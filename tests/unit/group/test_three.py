@@ -459,6 +459,27 @@ def test_a_pop_whose_entry_was_lost_with_its_leader_leaves_nobody_waiting() -> N
     assert delivered(three.popped(3, b"q")) == ["m", "n"]
 
 
+def test_a_pop_that_found_nothing_once_may_have_claimed_since() -> None:
+    """CL-27: its leader keeps it and tries again, and that may be in the log of the next one: taken there for a new
+    pop it would wait a second time, and claim for nobody."""
+    three = Three()
+    three.elect(1)
+    three.pushed(1, b"q", b"m")
+    three.pass_time(0.2)
+    pops = [three.pop(3, b"q") for _ in range(2)]  # one message: both look servable, one will find nothing
+    three.settle()
+    (waits,) = [pop for pop in pops if delivered(pop) is None]
+    three.members[1].disk_works = three.members[3].disk_works = False
+    three.push(1, b"q", b"n", partition=b"other")  # and the claim behind it: on node 2 alone
+    three.settle()
+    assert delivered(waits) is None
+    three.cut = {1}
+    three.members[3].disk_works = True
+    three.pass_time(4)
+    assert three.members[2].leads and delivered(waits) == ["n"]
+    assert not three.members[2].group.guests.pops
+
+
 def test_a_pop_that_was_proposed_twice_waits_once() -> None:
     """Its first copy comes to nothing when the second one is about to be proposed: parked twice, it ended the node."""
     three = Three()

@@ -132,14 +132,14 @@ class Three:
 
     # --- calls
 
-    def push(self, node: int, queue: bytes, *bodies: bytes) -> Slot:
+    def push(self, node: int, queue: bytes, *bodies: bytes, partition: bytes = b"Default") -> Slot:
         member = self.members[node]
         items = [
-            (queue, b"Default", body, member.ids.uuid7(), b'"%b"' % body, PayloadFlag.JSON, None, None)
+            (queue, partition, body, member.ids.uuid7(), b'"%b"' % body, PayloadFlag.JSON, None, None)
             for body in bodies
         ]
         command = commands.push(member.ids.request_id(), items)
-        return self._submit(node, command, (place(queue, b"Default"),) * len(items), Lane.PUSHES)
+        return self._submit(node, command, (place(queue, partition),) * len(items), Lane.PUSHES)
 
     def pushed(self, node: int, queue: bytes, *bodies: bytes) -> Slot:
         """The same, and what follows."""

@@ -359,7 +359,7 @@ class Group:
         if not (any(chores) or any(self._lanes)):
             return
         alone = raft.core.configuration.is_alone(raft.core.node_id)
-        if not alone and raft.core.quorum_silent_ticks() >= self.settings.hold_ticks:
+        if not alone and raft.core.is_silent_for(self.settings.hold_ticks):
             if chores.fires:
                 self._chores.want_fire()
             return

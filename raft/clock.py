@@ -236,7 +236,8 @@ class GroupClock:
         return Estimate(self._estimate_us(), self._is_weak)
 
     def _estimate_us(self) -> int:
-        now_us = self._base_us + elapsed_at_least_us(self._boottime_us() - self._base_boottime_us)
+        elapsed_us = self._boottime_us() - self._base_boottime_us
+        now_us = self._base_us + (elapsed_us * RATE_NUMERATOR // RATE_DENOMINATOR if elapsed_us > 0 else 0)
         return now_us if now_us > self.last_stamp_us else self.last_stamp_us
 
     def boottime_at(self, clock_us: int) -> int:

@@ -100,6 +100,10 @@ class Core(Member):
         """Ticks since a majority last answered this leader (CL-52). Raises NotLeader."""
         return self._lead().quorum_silent_ticks()
 
+    def is_silent_for(self, ticks: int) -> bool:
+        """Whether no majority has answered this leader for so many ticks. Raises NotLeader."""
+        return self._lead().is_silent_for(ticks)
+
     def best_successor(self, max_silent_ticks: int, turn: int = 0) -> int:
         """The voter that this leader would best hand over to (CL-54); 0 for a lone voter. Raises NotLeader.
 
@@ -391,7 +395,7 @@ class Core(Member):
         the last change of members left out has done its work.
         """
         settings = self._settings
-        if settings.check_quorum and leadership.quorum_silent_ticks() >= settings.quorum_ticks:
+        if settings.check_quorum and leadership.is_silent_for(settings.quorum_ticks):
             return True
         return self._is_unsettled and changes.is_removed(self, leadership)
 

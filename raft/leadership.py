@@ -81,6 +81,13 @@ class Leadership:
         """Ticks since a majority, the leader included, had answered."""
         return -self._agreed(0, lambda progress: -progress.silent_ticks)
 
+    def is_silent_for(self, ticks: int) -> bool:
+        """Whether no majority has answered for so long. Asked at each tick and each proposal: mostly all have."""
+        for progress in self.progress.values():
+            if progress.silent_ticks >= ticks:
+                return self.quorum_silent_ticks() >= ticks
+        return False
+
     def best_successor(self, max_silent_ticks: int, turn: int = 0) -> int:
         """The voter that holds most of the log, of those who answered of late if any did; 0 for a lone voter. turn:
         which of several that are as good, so that the groups of a node that goes are spread."""

@@ -136,7 +136,7 @@ class Member:
 
     def _hears_leader(self) -> bool:
         if self._leadership is not None:
-            return self._leadership.quorum_silent_ticks() < self._settings.election_ticks
+            return not self._leadership.is_silent_for(self._settings.election_ticks)
         return self.leader != 0 and self._elapsed_ticks < self._settings.election_ticks
 
     def _deny(self, message: Message, reason: Denial) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Final
 
 from queen_node import queries
@@ -49,14 +50,23 @@ def drain(client: Client, queue: str) -> Script:
 
 
 def witness(ground: Ground, queue: str, log: list[Message]) -> Script:
-    """Read every message of every partition from offset 0 on into `log`, as a group that nobody else uses."""
+    """Read every message of every partition from offset 0 on into `log`, as a group that nobody else uses.
+
+    A pop of which nobody knows may have taken the messages along, so another group reads all of them again.
+    """
     apart = Ground(ground.world, ground.shape, ground.tenant)
     client = Client(apart, 2000, ground.world.dice(f"witness {queue} {ground.tenant.hex()}"))
+    found: list[Message] = []
+    group, others = WITNESS, map(f"{WITNESS}-{{}}".format, count(2))
     while True:
         pop = yield from client.pop(
-            queue, lease_s=30, batch=BATCH, partitions=PARTITIONS, wait_us=None, group=WITNESS,
+            queue, lease_s=30, batch=BATCH, partitions=PARTITIONS, wait_us=None, group=group,
             commit_on_delivery=True)
         if pop.outcome is Outcome.OK and not pop.messages:
+            log += found
             return
-        log += pop.messages
+        if pop.outcome is Outcome.INFO:
+            found.clear()
+            group = next(others)
+        found += pop.messages
         yield 0

@@ -39,7 +39,7 @@ from raft.snapshot_messages import (
 )
 from tests.support.memory_engine import MemoryEngine
 from tests.unit.group.driver import messages, outcome
-from tests.unit.group.three import NODES, Member, Three
+from tests.unit.group.three import DIRECTORIES, NODES, Member, Three
 
 LIFE = 1
 STEPS_MAX = 20_000
@@ -213,6 +213,15 @@ def test_a_call_that_the_snapshot_stands_for_is_answered(three: Snapped) -> None
     again = messages(three.popped(2, b"orders"))  # the lease went back
     assert again is not None
     assert "first" in [message["data"] for message in again]
+
+
+def test_directories_of_founders_that_no_entry_names_outlive_a_snapshot(three: Snapped) -> None:
+    """CL-105, CL-132: each founder knows them by itself, and an earlier release could not read them in a snapshot."""
+    three.leave_behind(3)
+    three.run(lambda: agreed(three))
+    core = three.members[3].group.raft.core
+    assert core.log.first_index > 1, "it came by a snapshot"
+    assert dict(core.configuration.directories) == DIRECTORIES
 
 
 def test_a_hand_back_that_the_snapshot_stands_for_is_done(three: Snapped) -> None:

@@ -29,6 +29,7 @@ from tests.unit.group.driver import SETTINGS, START_US, HandClock, Rig
 
 SECOND_US = 1_000_000
 NODES = (1, 2, 3)
+DIRECTORIES = {node_id: b"%d" % node_id * 16 for node_id in NODES}
 TICK_S = 0.1
 TURNS_MAX = 10_000  # of messages that answer each other
 
@@ -41,8 +42,9 @@ class Member(Rig):
     ) -> None:
         log, hard_state = disk or (Log(), HardState())
         core = Core(
-            node_id=node_id, configuration=Configuration(NODES), log=log, hard_state=hard_state, applied_index=0,
-            settings=Settings(), random=random.Random(node_id + 10 * seed))
+            node_id=node_id, configuration=Configuration(NODES).named(DIRECTORIES), log=log, hard_state=hard_state,
+            applied_index=0, settings=Settings(), random=random.Random(node_id + 10 * seed),
+            directory_id=DIRECTORIES[node_id])
         raft_group = RaftGroup(life=1, core=core, clock=GroupClock.first_ever(clock), stamp_of=commands.stamp_of)
         super().__init__(Group(raft_group, Machine(Store(MemoryEngine(), life=1)), SETTINGS))
         self.ids = IdMint(wall_ns=lambda: START_US * 1000, random_bytes=random.Random(10 + node_id).randbytes)

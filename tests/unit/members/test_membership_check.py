@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from queen_node.membership_check import Refusals, check, drops_members
+from queen_node.membership_check import Refusals, check, drops_members, named_target
 from queen_node.operator_calls import AddLearner, Change, OperatorRefused, Promote, Remove, SetVoters
 from queen_node.state.rows import MemberRow, MembersJobRow, MembersRow
+from queen_node.versions import NAMED
 from raft.membership import View
 from raft.quorum import Configuration
 
@@ -101,3 +102,13 @@ def test_before_it_is_connected_a_node_is_not_asked_whether_it_answers() -> None
 ])
 def test_who_is_dropped(standing: Any, drops: bool) -> None:
     assert drops_members(standing) is drops
+
+
+def test_members_are_named_with_their_directories_once_all_nodes_read_that() -> None:
+    """CL-105, CL-132."""
+    known = (1, b"1" * 16), (4, b"4" * 16), (2, b"")
+    members = [MemberRow(node, f"r{node}:1", f"h{node}:1", directory) for node, directory in known]
+    named = {version: named_target(LEARNING, MembersRow(members, None, version)) for version in (NAMED - 1, NAMED)}
+    assert named[NAMED - 1].directories == ()
+    assert named[NAMED].directories == ((1, b"1" * 16), (4, b"4" * 16))
+    assert named[NAMED] == LEARNING

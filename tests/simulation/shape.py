@@ -18,7 +18,7 @@ TENANTS_MAX = 5
 TENANTS_CALLED_MAX = 3
 NAPS = 0.4  # of the runs
 NAP_US = (4 * SECOND, 12 * SECOND)
-CHUNKS_GROW_EVERY_S = 5  # of a given length: the state of a long run is no less a task for a snapshot, and no more
+STEPS_GROW_EVERY_S = 5  # of a given length: long runs leave snapshots and fires no more steps than short ones do
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,7 @@ def draw_shape(dice: Random, more_dice: Random, sleep_dice: Random, *, length_s:
     """A run. length_s: for how long faults come; None: drawn, short. more_dice: for what came to be drawn later;
     sleep_dice: for what concerns groups that sleep.
     """
+    steps = max(1, round((length_s or 0) / STEPS_GROW_EVERY_S))
     kept_bytes, kept_for_followers_bytes = more_dice.choice(((0, 0), (0, 500), (2000, 10_000), (2000, 1 << 20)))
     node_ids = dice.choice(((1, 2, 3),) * 7 + ((1, 2, 3, 4, 5),))
     election_ticks = dice.choice((5, 10))
@@ -86,7 +87,7 @@ def draw_shape(dice: Random, more_dice: Random, sleep_dice: Random, *, length_s:
         kept_bytes=kept_bytes, kept_for_followers_bytes=kept_for_followers_bytes,
     )
     batch_max_commands, batch_max_bytes = dice.choice((1, 3, 256)), dice.choice((500, 1 << 20))
-    fire_bounds = dice.choice((5, 256)), dice.choice((60, 4 << 20))
+    fire_bounds = dice.choice((5, 256)) * steps, dice.choice((60, 4 << 20)) * steps
     group = GroupSettings(
         batch_max_commands=batch_max_commands, batch_max_bytes=batch_max_bytes, firing=True,
         fire=fire_command(fire_bounds, commands.RulesOfFire()),
@@ -117,7 +118,7 @@ def draw_shape(dice: Random, more_dice: Random, sleep_dice: Random, *, length_s:
         trouble=dice.choice((0.0, 0.5, 1.0, 1.0, 2.0)),
         drift_ppm=tuple(centre_ppm + dice.choice((-1, 1, 0)) * CLOCK_SPREAD_PPM for _ in node_ids),
         log_budget_bytes=more_dice.choice((1, 1, 5000, 50_000)),
-        chunk_bytes=more_dice.choice((200, 2000, 65536)) * max(1, round((length_s or 0) / CHUNKS_GROW_EVERY_S)),
+        chunk_bytes=more_dice.choice((200, 2000, 65536)) * steps,
         called_tenants=1 + later_tenants, naps=naps, pairs_a_word=sleep_dice.choice((1, 1, 2, 4096)),
         fire_bounds=fire_bounds,
     )

@@ -99,8 +99,10 @@ class Keeper:
 
     def hear_disk(self, node: int, used_percent: float) -> None:
         """Another node says how full its volume is."""
+        is_news = used_percent != self._reports.of(node)
         self._reports.hear(node, used_percent, trio.current_time())
-        self._judge_disks()
+        if is_news:  # mostly it is not; whose word has aged shows at the next look at the own volume
+            self._judge_disks()
 
     def disk_of(self, node: int) -> float | None:
         """How full another node's volume is; None: it never said."""

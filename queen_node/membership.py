@@ -47,6 +47,7 @@ from raft.membership import View
 from raft.messages import NodeId
 from raft.peer_frames import Hello
 from raft.transport import Peer
+from raft.waiting import next_multiple_s
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -55,7 +56,7 @@ LEADER_ANSWERS_WITHIN_S: Final = 12.0  # longer than a candidate may take to be 
 CANDIDATE_WITHIN_S: Final = 10.0
 WRITE_WITHIN_S: Final = 10.0
 KNOW_WITHIN_S: Final = 5.0
-REST_S: Final = 0.25  # between two looks while nothing is under way: twenty of them a second cost 0.65 % of a core
+REST_S: Final = 0.3  # between two looks while nothing is under way: twenty of them a second cost 0.65 % of a core
 REST_ALONE_S: Final = 1.0  # the same on a node that has no others
 ASKED_MAX: Final = 64  # of other nodes' questions at once
 
@@ -71,8 +72,8 @@ class _Watched:
         event.set()
 
     async def wait(self, within_s: float) -> None:
-        """Until the next change, or that long."""
-        with trio.move_on_after(within_s):
+        """Until the next change, or the next multiple of that long."""
+        with trio.move_on_at(next_multiple_s(within_s)):
             await self._event.wait()
 
 

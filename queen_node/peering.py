@@ -38,7 +38,7 @@ from raft.peer_frames import (
 from raft.peer_outbox import CONTROL_MESSAGE_MAX_BYTES
 from raft.peer_socket import PeerFault
 from raft.transport import Peer, Transport
-from raft.waiting import sleep_until_next
+from raft.waiting import next_multiple_s
 
 NODE_FRAME_EVERY_S = 0.1  # M-30
 LARGE_APPENDS_LAST_S = 1.0  # after a large append its followers go the same way, or they would overtake it
@@ -134,8 +134,7 @@ class Peering:
         self._host = host
         async with trio.open_nursery() as nursery:
             port = await nursery.start(self._serve)
-            nursery.start_soon(self._tick)
-            nursery.start_soon(self._say_how_we_are)
+            nursery.start_soon(self._beat)
             task_status.started(port)
 
     def figures(self) -> dict[NodeId, PeerFigures]:
@@ -235,19 +234,23 @@ class Peering:
         finally:
             self._ended.set()
 
-    async def _tick(self) -> None:
+    async def _beat(self) -> None:
+        """Ticks, and what this node says of itself. With the usual settings both come at the same moments: an idle node
+        wakes once for them, and what it says leaves in one write."""
         while True:
-            late_s = await sleep_until_next(self._tick_s)
-            if not self.held:
+            tick_at_s, say_at_s = next_multiple_s(self._tick_s), next_multiple_s(NODE_FRAME_EVERY_S)
+            await trio.sleep_until(min(tick_at_s, say_at_s))
+            late_s = trio.current_time() - tick_at_s
+            if late_s >= 0 and not self.held:
                 self._host.tick(late_s)
+            if trio.current_time() >= say_at_s:
+                self._say_how_we_are()
 
-    async def _say_how_we_are(self) -> None:
-        while True:
-            self._transport.step()
-            report = self._report()
-            for peer in self._peers:
-                quiet_count, quiet_hash = self._host.quiet_summary(peer)
-                self._transport.send_node_frame(peer, NodeFrame(
-                    self._source.boottime_us(), self._source.boot_id, self._process_number, quiet_count, quiet_hash,
-                    report.disk_used_percent, report.quorum_silent_ms, report.log_place))
-            await sleep_until_next(NODE_FRAME_EVERY_S)
+    def _say_how_we_are(self) -> None:
+        self._transport.step()
+        report = self._report()
+        for peer in self._peers:
+            quiet_count, quiet_hash = self._host.quiet_summary(peer)
+            self._transport.send_node_frame(peer, NodeFrame(
+                self._source.boottime_us(), self._source.boot_id, self._process_number, quiet_count, quiet_hash,
+                report.disk_used_percent, report.quorum_silent_ms, report.log_place))

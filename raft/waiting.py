@@ -8,11 +8,9 @@ from random import Random
 import trio
 
 
-async def sleep_until_next(period_s: float) -> float:
-    """Until the clock shows a multiple of it: what has one period wakes an idle node once. Returns how late, s."""
-    until_s = (trio.current_time() // period_s + 1) * period_s
-    await trio.sleep_until(until_s)
-    return trio.current_time() - until_s
+def next_multiple_s(period_s: float) -> float:
+    """When trio's clock shows the next multiple of the period: what waits until then wakes an idle node together."""
+    return (trio.current_time() // period_s + 1) * period_s
 
 
 class Bell:

@@ -153,7 +153,10 @@ def start_of_term_us(last_stamp_us: int, estimates: Sequence[Estimate], voters: 
 class GroupClock:
     """The clock of one group at one member, leading or not."""
 
-    __slots__ = ("_base_boottime_us", "_base_us", "_boottime_us", "_is_weak", "_term", "last_stamp_us", "offset_us")
+    __slots__ = (
+        "_base_boottime_us", "_base_us", "_boottime_us", "_is_weak", "_term", "_term_at_start", "last_stamp_us",
+        "offset_us",
+    )  # fmt: skip
 
     def __init__(self, source: TimeSource, estimate: Estimate = NOTHING_KNOWN, last_stamp_us: int = 0) -> None:
         """estimate: for now, from `estimate_after_restart`. last_stamp_us: of the last entry that the log or the state
@@ -162,7 +165,7 @@ class GroupClock:
         self._boottime_us = source.boottime_us
         self._base_us, self._is_weak = estimate
         self._base_boottime_us = source.boottime_us()
-        self._term = 0
+        self._term = self._term_at_start = 0
         self.offset_us: int | None = None  # while leading
         self.last_stamp_us = last_stamp_us
 
@@ -182,6 +185,10 @@ class GroupClock:
         As weakly as after a reboot: of several founders the lower median counts, not one whose wall clock is ahead.
         """
         return cls(source, Estimate(source.wall_us(), is_weak=True))
+
+    def go_on(self, term: int) -> None:
+        """What is known at a start came from the log, whose last entry is of `term`: so it is of that term's clock."""
+        self._term_at_start = term
 
     def lead(self, term: int, start_us: int) -> int:
         """This node leads `term` from now on, from `start_of_term_us`. Returns the offset, a constant of the term
@@ -234,6 +241,15 @@ class GroupClock:
         if self.offset_us is not None:
             return Estimate(self.now_us(), is_weak=False)
         return Estimate(self._estimate_us(), self._is_weak)
+
+    def estimate_for(self, log_term: int) -> Estimate:
+        """For the election of a leader whose log ends with an entry of log_term.
+
+        Only weakly, if all that is known is of an older term's clock: when a majority rebooted meanwhile, that term's
+        clock began behind this one, and what it handed out must not become due earlier for it (M-23).
+        """
+        estimate = self.estimate()
+        return estimate._replace(is_weak=estimate.is_weak or max(self._term, self._term_at_start) < log_term)
 
     def _estimate_us(self) -> int:
         elapsed_us = self._boottime_us() - self._base_boottime_us

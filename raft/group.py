@@ -73,6 +73,7 @@ class RaftGroup:
         self.life, self.core, self.clock = life, core, clock
         self._stamp_of = stamp_of
         self._offset_term, self._offset_us = offset
+        clock.go_on(core.log.last_term)
         self._learn_offset(core.log.after(core.applied_index))
         self._writes: deque[LogWrite] = deque()
         self._send: list[Message] = []
@@ -116,7 +117,7 @@ class RaftGroup:
         if not (message.is_request or core.configuration.is_member_by(message.sender, directory_id)):
             return
         if type(message) is Vote:
-            core.own_clock = self.clock.estimate()
+            core.own_clock = self.clock.estimate_for(message.last_term)
         core.step(message)
         if type(message) is Append and message.term == core.term and message.entries:
             if core.term != self._offset_term:
@@ -236,7 +237,8 @@ class RaftGroup:
         self._see_stamps(core.log.after(core.applied_index))
         granted = [Estimate(*clock) for voter, clock in core.vote_clocks.items() if voter != core.node_id]
         voters = len(core.configuration.electors)
-        start_us = start_of_term_us(clock.last_stamp_us, [clock.estimate(), *granted], voters)
+        own = clock.estimate_for(core.log.last_term)
+        start_us = start_of_term_us(clock.last_stamp_us, [own, *granted], voters)
         core.blank_data = cbor2.dumps((BLANK_VERSION, clock.lead(core.term, start_us)))
 
     def _hear_stamp(self, entry: Entry) -> None:

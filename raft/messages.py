@@ -163,7 +163,8 @@ class Vote(Envelope, frozen=True, tag=10):
 class VoteGranted(Envelope, frozen=True, tag=11):
     """clock_us: the voter's estimate of the group clock, below which the next leader must not start (M-21).
 
-    is_weak: it rests on a wall clock, across a reboot, and counts only where all do (M-22).
+    is_weak: it rests on a wall clock, across a reboot, or on the clock of a term older than the candidate's log, and
+    counts only where all do (M-22).
     """
 
     clock_us: Number

@@ -127,6 +127,31 @@ def test_things_are_early_only_after_a_majority_rebooted_with_their_wall_clocks_
     assert HOUR - SECOND <= groups.stamp(2) - true_us(groups) <= HOUR
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_clock_of_an_older_term_makes_nothing_early(restarts: bool) -> None:
+    """M-23: after a majority rebooted, with their wall clocks back, a term began 100 s late, and things became due by
+    that. Who knows the term before alone, because it never rebooted, has the right time and must not bring it back.
+    Seed 107828.
+    """
+    groups = led_by_1()
+    groups.silent = {1}
+    groups.pass_time(100 * SECOND)
+    for node_id in (2, 3):
+        reboot(groups, node_id, -HOUR)
+    groups.elect(2)
+    groups.frames()
+    late_us = true_us(groups) - groups.stamp(2)
+    assert late_us >= 99 * SECOND
+    groups.settle()
+    if restarts:
+        groups[1].restart()
+    groups.silent = {2}
+    reboot(groups, 3, 0)
+    groups.elect(3)
+    assert groups[3].raft.core.role is Role.LEADER
+    assert late_us <= true_us(groups) - groups.stamp(3) <= late_us + SECOND
+
+
 def test_a_restart_within_one_boot_is_no_weak_estimate() -> None:
     """M-22: the process of 2 and 3 ended and began again, their wall clocks an hour ahead."""
     groups = led_by_1()
@@ -167,7 +192,7 @@ def test_a_grant_tells_what_the_voter_knows_at_that_moment() -> None:
     groups = led_by_1()
     groups.pass_time(10 * SECOND)
     raft = groups[2].raft
-    raft.step(Vote(3, 2, 9, 100, 9, True))
+    raft.step(Vote(3, 2, 9, 100, 1, True))
     granted = None
     while (pumped := raft.pump()) is not None:
         for write in pumped.writes:

@@ -212,7 +212,7 @@ def open_clock(
         clock = kind.first_ever(source) if founding is None else kind.born(source, founding.created_at_us)
     else:
         estimate = estimate_after_restart(group.clock_us, group.clock_offset_us, group.reading, read_clocks(source))
-        clock = kind(source, estimate, stamp_us)
+        clock = kind(source, estimate, stamp_us, group.terms[-1][1])
     if founding is not None:
         clock.see_stamp(founding.created_at_us)
     clock.see_stamp(stamp_us)

@@ -120,12 +120,15 @@ def elapsed_at_least_us(elapsed_us: int) -> int:
 def estimate_after_restart(clock_us: int, clock_offset_us: int, recorded: ClockReading, now: ClockReading) -> Estimate:
     """What the log's last record of a group's clock says about now (M-22).
 
-    clock_us: the group's clock when `recorded` was read; 0: unknown. clock_offset_us: 0 unless this node led then.
-    Within one boot the wall clock does not count, and a clock that this node ran itself goes on exactly. Across a
-    reboot only the wall clock knows how long the machine was off.
+    clock_us: the group's clock when `recorded` was read; 0: unknown; below zero: of an older term's clock than the last
+    entry's. clock_offset_us: 0 unless this node led then. Within one boot the wall clock does not count, and a clock
+    that this node ran itself goes on exactly. Across a reboot only the wall clock knows how long the machine was off.
     """
     if not clock_us:
         return NOTHING_KNOWN
+    if clock_us < 0:
+        older = estimate_after_restart(-clock_us, 0, recorded, now)
+        return older._replace(is_weak=True)
     if now.boot_id != recorded.boot_id:
         return Estimate(clock_us + max(0, now.wall_us - recorded.wall_us), is_weak=True)
     elapsed_us = now.boottime_us - recorded.boottime_us
@@ -154,18 +157,20 @@ class GroupClock:
     """The clock of one group at one member, leading or not."""
 
     __slots__ = (
-        "_base_boottime_us", "_base_us", "_boottime_us", "_is_weak", "_term", "_term_at_start", "last_stamp_us",
+        "_base_boottime_us", "_base_us", "_boottime_us", "_is_weak", "_log_term_at_start", "_term", "last_stamp_us",
         "offset_us",
     )  # fmt: skip
 
-    def __init__(self, source: TimeSource, estimate: Estimate = NOTHING_KNOWN, last_stamp_us: int = 0) -> None:
+    def __init__(
+        self, source: TimeSource, estimate: Estimate = NOTHING_KNOWN, last_stamp_us: int = 0, log_term: int = 0,
+    ) -> None:
         """estimate: for now, from `estimate_after_restart`. last_stamp_us: of the last entry that the log or the state
-        holds.
+        holds. log_term: of the log's last entry; an estimate that is not weak is of that term's clock or a later one's.
         """
         self._boottime_us = source.boottime_us
         self._base_us, self._is_weak = estimate
         self._base_boottime_us = source.boottime_us()
-        self._term = self._term_at_start = 0
+        self._term, self._log_term_at_start = 0, log_term
         self.offset_us: int | None = None  # while leading
         self.last_stamp_us = last_stamp_us
 
@@ -185,10 +190,6 @@ class GroupClock:
         As weakly as after a reboot: of several founders the lower median counts, not one whose wall clock is ahead.
         """
         return cls(source, Estimate(source.wall_us(), is_weak=True))
-
-    def go_on(self, term: int) -> None:
-        """What is known at a start came from the log, whose last entry is of `term`: so it is of that term's clock."""
-        self._term_at_start = term
 
     def lead(self, term: int, start_us: int) -> int:
         """This node leads `term` from now on, from `start_of_term_us`. Returns the offset, a constant of the term
@@ -249,7 +250,10 @@ class GroupClock:
         clock began behind this one, and what it handed out must not become due earlier for it (M-23).
         """
         estimate = self.estimate()
-        return estimate._replace(is_weak=estimate.is_weak or max(self._term, self._term_at_start) < log_term)
+        return estimate._replace(is_weak=estimate.is_weak or self._is_older_than(log_term))
+
+    def _is_older_than(self, log_term: int) -> bool:
+        return max(self._term, self._log_term_at_start) < log_term
 
     def _estimate_us(self) -> int:
         elapsed_us = self._boottime_us() - self._base_boottime_us
@@ -263,10 +267,18 @@ class GroupClock:
             return clock_us - self.offset_us
         return self._boottime_us() + clock_us - self.now_us()
 
-    def to_record(self) -> tuple[int, int]:
-        """(clock_us, clock_offset_us) for a write to the log: (0, 0) when only a weak estimate is known."""
+    def to_record(self, log_term: int) -> tuple[int, int]:
+        """(clock_us, clock_offset_us) for a write to the log, of a log that ends with an entry of log_term then.
+
+        (0, 0) when only a weak estimate is known: what was recorded before stays. Below zero when it is of an older
+        term's clock: it must not come back as one of this log's.
+        """
         estimate = self.estimate()
-        return (0, 0) if estimate.is_weak else (estimate.clock_us, self.offset_us or 0)
+        if estimate.is_weak:
+            return 0, 0
+        if self._is_older_than(log_term):
+            return -estimate.clock_us, 0
+        return estimate.clock_us, self.offset_us or 0
 
     def _rest_on(self, clock_us: int) -> None:
         self._base_us, self._base_boottime_us, self._is_weak = clock_us, self._boottime_us(), False

@@ -73,7 +73,6 @@ class RaftGroup:
         self.life, self.core, self.clock = life, core, clock
         self._stamp_of = stamp_of
         self._offset_term, self._offset_us = offset
-        clock.go_on(core.log.last_term)
         self._learn_offset(core.log.after(core.applied_index))
         self._writes: deque[LogWrite] = deque()
         self._send: list[Message] = []
@@ -190,7 +189,7 @@ class RaftGroup:
         send = [*self._send, *ready.send_now]
         self._send = []
         if ready.must_write and ready.hard_state is not None:
-            clock_us, clock_offset_us = self.clock.to_record()
+            clock_us, clock_offset_us = self.clock.to_record(core.log.last_term)
             write = LogWrite(
                 GroupWrite(
                     life=self.life, hard_state=ready.hard_state, previous_term=ready.previous_term,

@@ -57,7 +57,8 @@ class GroupWrite(msgspec.Struct, frozen=True, gc=False):
     """What one group wants on disk, in one record: its hard state, and the entries that need it.
 
     entries replace all that the log holds from the first of them on. previous_term: term of the entry before the first.
-    clock_us: the group's clock now; 0 when unknown or only a weak guess, so that what was recorded of it before stays.
+    clock_us: the group's clock now; 0 when unknown or only a weak guess, so that what was recorded of it before stays;
+    below zero as `GroupClock.to_record` has it.
     restart_after: forget all entries, the log goes on behind this index, which has previous_term: a snapshot was
     installed (M-61).
     """

@@ -81,7 +81,7 @@ class GroupRecord(NamedTuple):
     first_term: int  # of the first and the last entry: when they are equal, so are all between
     last_term: int
     entry_count: int
-    clock_us: int  # 0: unknown
+    clock_us: int  # 0: unknown; below zero: of an older term's clock than the last entry's
     clock_offset_us: int
 
 

@@ -159,8 +159,8 @@ class BelievesTheWallAfterReboot(GroupClock):
 
     __slots__ = ()
 
-    def __init__(self, source: TimeSource, estimate: Estimate, last_stamp_us: int = 0) -> None:
-        super().__init__(source, Estimate(estimate.clock_us, is_weak=False), last_stamp_us)
+    def __init__(self, source: TimeSource, estimate: Estimate, *known: Any) -> None:
+        super().__init__(source, Estimate(estimate.clock_us, is_weak=False), *known)
 
 
 class DigestsInOrderOfWriting(Store):

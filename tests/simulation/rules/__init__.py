@@ -67,7 +67,7 @@ class Rules:
         self._leaders = Leaders(self.committed)
         self._matching = LogMatching()
         self._agreement = Agreement(self.disks)
-        self._clock = ClockRule(world, self.committed)
+        self._clock = ClockRule(world)
         self._promises = PromisesKept(self.disks)
         self._seen: dict[int, tuple[object, ...]] = {}
 
@@ -110,7 +110,7 @@ class Rules:
     def applied(self, driver: GroupDriver, entry: Entry, stamp_us: int) -> None:
         """An entry was applied."""
         self._agreement.applied(driver, entry)
-        self._clock.applied(entry.index, stamp_us)
+        self._clock.applied(entry, stamp_us)
 
     def restored(self, driver: GroupDriver) -> None:
         """A process's state is that of a snapshot, durably; its log may not know yet."""

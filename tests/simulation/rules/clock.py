@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.rules.committed import Committed
+from raft.messages import Entry, EntryKind
 from tests.simulation.shape import DRIFT_PPM_MAX
 from tests.simulation.world import Broken, World
 
@@ -17,13 +17,14 @@ ROUNDING_US = 2
 
 
 class ClockRule:
-    """A leader's first look at its clock is the zero that later ones are measured from: that of the leader whose entry
-    is the first in the log. One that led before it left nothing, so nobody was promised anything by its clock; until
-    anything is committed each term is measured by itself.
+    """A leader's first look at its clock is the zero that later ones are measured from: that of the leader whose
+    command is the first in the log. Nobody was promised anything by the clocks of those that led before; until then
+    each term is measured by itself.
     """
 
-    def __init__(self, world: World, committed: Committed) -> None:
-        self._world, self._committed = world, committed
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._first_term = 0  # of the first command
         self._zeros: dict[int, tuple[int, int]] = {}  # by term: real time, group clock
         self._stamps: dict[int, int] = {}
 
@@ -33,9 +34,8 @@ class ClockRule:
         if clock.offset_us is None:
             return
         now_us, clock_us = self._world.now_us, clock.now_us()
-        terms = self._committed.terms
-        term = terms[0][0] if terms else driver.core.term
-        if not terms:
+        term = self._first_term or driver.core.term
+        if not self._first_term:
             self._zeros.setdefault(term, (now_us, clock_us))
         zero_us, zero_clock_us = self._zeros[term]
         elapsed_us = now_us - zero_us
@@ -45,8 +45,11 @@ class ClockRule:
                 "M-23, the group clock is never ahead",
                 f"node {driver.node_id}'s is {clock_us - allowed_us} µs ahead in term {driver.core.term}")
 
-    def applied(self, index: int, stamp_us: int) -> None:
+    def applied(self, entry: Entry, stamp_us: int) -> None:
         """Indexes come in order at the node that is first; what others replay is equal (state machine safety)."""
+        index = entry.index
+        if not self._first_term and entry.kind is EntryKind.COMMANDS:
+            self._first_term = entry.term
         self._stamps.setdefault(index, stamp_us)
         before_us = self._stamps.get(index - 1, 0)
         if stamp_us < before_us:

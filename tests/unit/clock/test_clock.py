@@ -59,7 +59,7 @@ def test_a_process_that_restarts_goes_on_by_boottime(fault: Callable[[FakeMachin
     machine = FakeMachine()
     clock = GroupClock.first_ever(machine)
     clock.lead(1, EPOCH)
-    recorded, (clock_us, offset_us) = read_clocks(machine), clock.to_record()
+    recorded, (clock_us, offset_us) = read_clocks(machine), clock.to_record(1)
     fault(machine)
     machine.pass_time(20 * SECOND)
     again = estimate_after_restart(clock_us, offset_us, recorded, read_clocks(machine))
@@ -72,7 +72,7 @@ def test_a_follower_that_restarts_is_never_ahead(fault: Callable[[FakeMachine], 
     machine = FakeMachine()
     clock = GroupClock(machine)
     clock.hear(1, EPOCH + 7)
-    recorded, (clock_us, offset_us) = read_clocks(machine), clock.to_record()
+    recorded, (clock_us, offset_us) = read_clocks(machine), clock.to_record(1)
     assert offset_us == 0
     fault(machine)
     machine.pass_time(1000 * SECOND)
@@ -99,10 +99,10 @@ def test_a_weak_estimate_stays_weak_over_a_second_restart() -> None:
     clock = GroupClock(machine, estimate_after_restart(EPOCH, 5, recorded, read_clocks(machine)))
     machine.pass_time(SECOND)
     assert clock.estimate().is_weak
-    assert clock.to_record() == (0, 0)
+    assert clock.to_record(1) == (0, 0)
     clock.hear(2, EPOCH)
     assert clock.estimate() == Estimate(EPOCH, is_weak=False)
-    assert clock.to_record() == (EPOCH, 0)
+    assert clock.to_record(1) == (EPOCH, 0)
 
 
 def test_nothing_recorded_is_nothing_known() -> None:
@@ -310,3 +310,19 @@ def test_the_clock_file_shifts_the_wall_clock_alone(tmp_path: Path) -> None:
     path.write_text("soon")
     with pytest.raises(ValueError, match="soon"):
         source.wall_us()
+
+
+def test_what_is_known_of_an_older_terms_clock_comes_back_as_weak() -> None:
+    """M-22, M-23: the log ends with an entry of a term whose clock this node has not heard."""
+    machine = FakeMachine()
+    clock = GroupClock(machine, Estimate(EPOCH, is_weak=False), log_term=3)
+    machine.pass_time(SECOND)
+    assert clock.estimate_for(3).is_weak is False and clock.estimate_for(4).is_weak
+    recorded, (clock_us, offset_us) = read_clocks(machine), clock.to_record(4)
+    assert clock_us < 0 == offset_us
+    machine.pass_time(SECOND)
+    again = estimate_after_restart(clock_us, offset_us, recorded, read_clocks(machine))
+    assert again.is_weak and EPOCH + 1.99 * SECOND < again.clock_us <= EPOCH + 2 * SECOND
+    assert GroupClock(machine, again).to_record(4) == (0, 0), "what is recorded stays"
+    clock.hear(4, EPOCH)
+    assert clock.to_record(4)[0] > 0 and not clock.estimate_for(4).is_weak

@@ -61,7 +61,8 @@ class Member:
             hard_state=self.hard_state, applied_index=self.applied_index,
             settings=Settings(election_ticks=ELECTION_TICKS, pre_vote=False), random=PatientRandom(),
         )  # fmt: skip
-        clock = GroupClock(self.machine, estimate, self.last_stamp_us)
+        log_term = self.entries[-1].term if self.entries else 0
+        clock = GroupClock(self.machine, estimate, self.last_stamp_us, log_term)
         self.raft = RaftGroup(life=1, core=core, clock=clock, stamp_of=stamp_of, offset=self.offset)
 
     def written(self, write: LogWrite) -> None:

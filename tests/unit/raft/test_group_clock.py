@@ -127,11 +127,12 @@ def test_things_are_early_only_after_a_majority_rebooted_with_their_wall_clocks_
     assert HOUR - SECOND <= groups.stamp(2) - true_us(groups) <= HOUR
 
 
+@pytest.mark.parametrize("takes_entry", [False, True])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_the_clock_of_an_older_term_makes_nothing_early(restarts: bool) -> None:
+def test_the_clock_of_an_older_term_makes_nothing_early(restarts: bool, takes_entry: bool) -> None:
     """M-23: after a majority rebooted, with their wall clocks back, a term began 100 s late, and things became due by
-    that. Who knows the term before alone, because it never rebooted, has the right time and must not bring it back.
-    Seed 107828.
+    that. Who knows the term before alone, because it never rebooted, has the right time and must not bring it back; nor
+    when it has an entry of the new term, but not heard its clock yet. Seeds 107828 and 201625 of 30 s.
     """
     groups = led_by_1()
     groups.silent = {1}
@@ -139,10 +140,16 @@ def test_the_clock_of_an_older_term_makes_nothing_early(restarts: bool) -> None:
     for node_id in (2, 3):
         reboot(groups, node_id, -HOUR)
     groups.elect(2)
+    if takes_entry:
+        groups.silent = set()
+        groups[2].raft.core.tick()
+        groups.settle()
+        groups.silent = {1}
     groups.frames()
     late_us = true_us(groups) - groups.stamp(2)
     assert late_us >= 99 * SECOND
     groups.settle()
+    assert (groups[1].raft.core.log.last_term == 2) == takes_entry
     if restarts:
         groups[1].restart()
     groups.silent = {2}

@@ -18,8 +18,8 @@ ROUNDING_US = 2
 
 class ClockRule:
     """A leader's first look at its clock is the zero that later ones are measured from: that of the leader whose
-    command is the first in the log. Nobody was promised anything by the clocks of those that led before; until then
-    each term is measured by itself.
+    command is the first in the log. Nobody was promised anything by the clocks of those that led before, nor is by one
+    that still takes itself for a leader: each term before that one is measured by itself.
     """
 
     def __init__(self, world: World) -> None:
@@ -34,10 +34,8 @@ class ClockRule:
         if clock.offset_us is None:
             return
         now_us, clock_us = self._world.now_us, clock.now_us()
-        term = self._first_term or driver.core.term
-        if not self._first_term:
-            self._zeros.setdefault(term, (now_us, clock_us))
-        zero_us, zero_clock_us = self._zeros[term]
+        term = min(driver.core.term, self._first_term or driver.core.term)
+        zero_us, zero_clock_us = self._zeros.setdefault(term, (now_us, clock_us))
         elapsed_us = now_us - zero_us
         allowed_us = zero_clock_us + elapsed_us + elapsed_us * DRIFT_PPM_MAX // 1_000_000 + ROUNDING_US
         if clock_us > allowed_us:

@@ -113,11 +113,13 @@ class Entities(Extra):
         quiet_us = max(max(LEASES_S) * SECOND, entities.DELAYS_MS[1] * MS) + SECOND
         quiet_since_us = world.now_us
         while world.now_us - quiet_since_us < quiet_us:
+            found_nothing = True
             for queue in ENTITY_QUEUES:
                 found = yield from talk(client.work(queue, lease_s=max(LEASES_S), dawdles=0))
                 if found is not False:
-                    quiet_since_us = world.now_us
-            yield LOOK_EVERY_US
+                    found_nothing, quiet_since_us = False, world.now_us
+            if found_nothing:
+                yield LOOK_EVERY_US
         yield from wait_for_timers(Client(self.ground.apart(), CLIENTS_BEGIN_AT, self._dice), DEADLINES)
         for queue in ENTITY_QUEUES:
             yield from witness(self.ground, queue, history.log)

@@ -133,7 +133,8 @@ class Simulation:
         self._await(
             "G-M4, no timer stays", [wait_for_timers(opener, TIMER_QUEUE) for opener in self._openers],
             LATE_US + self.shape.longest_delay_us)
-        self._await("the extras end", [extra.finish() for extra in self.extras], FINAL_PHASE_US)
+        left_takes_us = 2 * self.shape.length_us  # one worker does what several left undone
+        self._await("the extras end", [extra.finish() for extra in self.extras], FINAL_PHASE_US + left_takes_us)
         everything = [(opener, queue) for opener in self._openers for queue in (TIMER_QUEUE, WORK_QUEUE)]
         self._await("drained", [drain(opener, queue) for opener, queue in everything], FINAL_PHASE_US)
         self._await(

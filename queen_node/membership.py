@@ -24,7 +24,7 @@ from queen_node.events import ChangeMembers, Found, TransferLeadership
 from queen_node.group_on_node import GroupOnNode
 from queen_node.layout import Layout
 from queen_node.membership_check import Refusals, check, drops_members, job_target, named_target
-from queen_node.membership_job import CELL, STEP_S, Confirmation, MembershipJob
+from queen_node.membership_job import CELL, STEP_S, Confirmation, MembershipJob, Standing
 from queen_node.operator_calls import (
     AddLearner,
     Begun,
@@ -184,8 +184,10 @@ class MembershipDesk:
         if job is None or job.done:
             self.job = None
         elif self.job is None or self.job.number != job.number:
-            self.job = MembershipJob(job.number, job_target(job), drops=drops_members(job))
+            self.job = MembershipJob(job.number, named_target(job_target(job), row), drops=drops_members(job))
             log.info("the members change", number=job.number, voters=job.voters, learners=job.learners)
+        else:
+            self.job.target = named_target(job_target(job), row)
         here = {self.node_id, *(member.node_id for member in row.members)}
         if self._acquaintances is not None and job is not None:
             for member in before.members:
@@ -197,11 +199,13 @@ class MembershipDesk:
         row_job = self.row.job
         groups = self.groups()
         lives = job.take_step({life: actor.group for life, actor in groups.items()})
-        if lives and row_job is not None:
-            target = named_target(job.target, self.row)
-            event = ChangeMembers(target, row_job.force, self.live(), self.max_silent_ticks, self.lag_max)
+        if job.may_act(has_to=bool(lives)) and row_job is not None:
+            event = ChangeMembers(job.target, row_job.force, self.live(), self.max_silent_ticks, self.lag_max)
             for life in lives:
                 groups[life].inbox.put(event)
+        if lives and not job.is_asked:
+            give_up_at_s = trio.current_time() + KNOW_WITHIN_S
+            groups[CELL].inbox.put(PendingRead(Confirmation.QUERY, Standing(job), give_up_at_s=give_up_at_s))
 
     def _lead(self, now_s: float) -> None:
         """What only group 0's leader says."""

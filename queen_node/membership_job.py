@@ -35,10 +35,16 @@ class GroupOfJob(Protocol):
 def next_step(view: View, target: Configuration, *, force: bool, lag_max: int) -> Configuration | None:
     """What the group's leader changes to now on the way to `target`; None: nothing, the group is there.
 
-    First who is new learns, then who votes changes, then who only learned goes. Raises MembershipRefused while that
-    cannot be: it is tried again.
+    First who is new learns, then who votes changes, then who only learned goes. Before all that goes whoever is a
+    member by another data directory than the target's: what that disk's successor answers would count for nothing.
+    Raises MembershipRefused while that cannot be: it is tried again.
     """
     now = view.configuration
+    if misnamed := _misnamed(now, target):
+        voters = tuple(node_id for node_id in now.voters if node_id not in misnamed)
+        if voters != now.voters:
+            return with_voters(view, voters, force=force, lag_max=lag_max)
+        return Configuration(voters, (), tuple(node_id for node_id in now.learners if node_id not in misnamed))
     if now == target:
         return None
     for node_id in target.members:
@@ -88,20 +94,26 @@ def transfer(raft: RaftGroup, event: TransferLeadership) -> None:
 class MembershipJob:
     """The walk of one change over the groups of this node.
 
-    Every node walks: each group's leader acts. Whether all groups are through only group 0's leader says. Its own log
-    of a group may be old, and where members come and go an old configuration can be the one to be reached: so it has
-    each group's leader confirm, once its own log shows the group there, that nothing newer is committed (`to_confirm`).
-    What was confirmed stays so as long as this is the change that stands.
+    Every node walks: each group's leader acts, a step at a time and only when a read of group 0 has just shown that
+    this change still stands. Whoever leads a group may lag in group 0, and would bring the group to where a change of
+    long ago was bound for: members whose disks are gone.
+
+    Whether all groups are through only group 0's leader says. Its own log of a group may be old, and where members come
+    and go an old configuration can be the one to be reached: so it has each group's leader confirm, once its own log
+    shows the group there, that nothing newer is committed (`to_confirm`). What was confirmed stays so as long as this
+    is the change that stands.
     """
 
     def __init__(self, number: int, target: Configuration, *, drops: bool) -> None:
-        """drops: some are members no longer when it is through."""
+        """target: with the directories that group 0 knows. drops: some are members no longer when it is through."""
         self.number, self.target, self._drops = number, target, drops
         self._left: dict[int, None] = {}
         self._group_count = 0  # when all of them were put on the list
         self._unsure: dict[int, None] = {}  # there, as far as this node knows
         self._asked: set[int] = set()
         self._sure: set[int] = {CELL}  # who says that the change is through has to write it there
+        self.is_asked = False  # whether it still stands
+        self._stands = False
 
     def take_step(self, groups: Mapping[int, GroupOfJob]) -> list[int]:
         """Lives of the groups that this node leads and should change now."""
@@ -128,6 +140,16 @@ class MembershipJob:
                 if len(lives) == GROUPS_A_STEP:
                     break
         return lives
+
+    def may_act(self, *, has_to: bool) -> bool:
+        """Whether a read that began no earlier than in the step before has shown that this change stands: to be asked
+        once a step, when group 0's state was looked at."""
+        stands, self._stands = self._stands, False
+        return has_to and stands
+
+    def stood(self, *, is_known: bool) -> None:
+        """The answer: group 0's state here is as new as the question, or not."""
+        self.is_asked, self._stands = False, is_known
 
     def _cell_may_go(self, cell: GroupOfJob, groups: Mapping[int, GroupOfJob]) -> bool:
         """Last: who hears no more of group 0 would not know that the groups it leads are to change."""
@@ -160,6 +182,21 @@ class MembershipJob:
         return not missing
 
 
+class Standing:
+    """Where a read says that group 0's state here is as new as the question. Implements `slots.ResultSlot`."""
+
+    def __init__(self, job: MembershipJob) -> None:
+        self._job = job
+        self.answered = False
+        job.is_asked = True
+
+    def answer(self, result: bytes | Unavailable) -> None:
+        """See `MembershipJob.stood`."""
+        if not self.answered:
+            self.answered = True
+            self._job.stood(is_known=not isinstance(result, Unavailable))
+
+
 class Confirmation:
     """Where a read says that a group's state here is as new as the question. Implements `slots.ResultSlot`."""
 
@@ -179,7 +216,17 @@ class Confirmation:
 def is_there(raft: RaftGroup, target: Configuration) -> bool:
     """Whether these are the group's members, for good: as far as this node knows."""
     core = raft.core
-    return core.configuration == target and core.membership_index <= core.commit_index
+    now = core.configuration
+    return now == target and core.membership_index <= core.commit_index and not _misnamed(now, target)
+
+
+def _misnamed(now: Configuration, target: Configuration) -> set[int]:
+    """Members by another data directory than the target names them by, where both name one."""
+    if now.directories == target.directories:
+        return set()
+    names = dict(target.directories)
+    return {
+        node_id for node_id, directory_id in now.directories if names.get(node_id, directory_id) != directory_id}
 
 
 def groups_left(groups: Iterable[GroupOfJob], target: Configuration) -> int:

@@ -14,7 +14,7 @@ from queen_node.calls import NobodyWaits, Pending, PendingRead
 from queen_node.events import ChangeMembers
 from queen_node.membership import KNOW_WITHIN_S
 from queen_node.membership_check import drops_members, job_target, named_target
-from queen_node.membership_job import Confirmation, MembershipJob
+from queen_node.membership_job import Confirmation, MembershipJob, Standing
 from queen_node.state.members import members_of
 from queen_node.state.rows import MembersRow
 from tests.simulation.world import SECOND
@@ -63,21 +63,24 @@ class Desk:
         if job is None or job.done:
             self._job = None
         elif self._job is None or self._job.number != job.number:
-            self._job = MembershipJob(job.number, job_target(job), drops=drops_members(job))
+            self._job = MembershipJob(job.number, named_target(job_target(job), row), drops=drops_members(job))
+        else:
+            self._job.target = named_target(job_target(job), row)
 
     def _carry_on(self, job: MembershipJob) -> None:
         process, row_job = self._process, self.row.job
         groups, cell = process.groups, process.host.cell
         lives = job.take_step(groups)
-        if lives and row_job is not None:
-            target = named_target(job.target, self.row)
-            event = ChangeMembers(target, row_job.force, self.live, self.max_silent_ticks, LAG_MAX)
+        give_up_at_s = process.now_s + KNOW_WITHIN_S
+        if job.may_act(has_to=bool(lives)) and row_job is not None:
+            event = ChangeMembers(job.target, row_job.force, self.live, self.max_silent_ticks, LAG_MAX)
             for life in lives:
                 groups[life].inbox.put(event)
+        if lives and not job.is_asked:
+            cell.inbox.put(PendingRead(Confirmation.QUERY, Standing(job), give_up_at_s=give_up_at_s))
         for life in job.to_confirm() if cell.raft.may_propose else ():
             slot = Confirmation(job, life, groups[life])
-            groups[life].inbox.put(
-                PendingRead(Confirmation.QUERY, slot, give_up_at_s=process.now_s + KNOW_WITHIN_S))
+            groups[life].inbox.put(PendingRead(Confirmation.QUERY, slot, give_up_at_s=give_up_at_s))
         if not cell.raft.may_propose or (job.number == self._done_told and process.now_s < self._done_again_s):
             return
         if job.is_through(groups):

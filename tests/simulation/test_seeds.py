@@ -29,6 +29,7 @@ REGRESSIONS = {
 LONG_S = 30
 LONG_REGRESSIONS = {  # of that length
     105804: "a node that lagged made the log grow by asking again, faster than snapshots of it could follow",
+    504713: "a node that lagged in group 0 brought another group to members of long ago, one by a disk that was gone",
     500024: "a leader that knew of no later one was measured by the later one's clock, by the rule that judges clocks",
 }
 ALWAYS_REACHED = {  # by 300 seeds; a campaign asks for all of tests/simulation/marks.py

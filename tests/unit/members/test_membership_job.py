@@ -13,6 +13,7 @@ from queen_node.membership_job import (
     LOOKED_AT_A_STEP,
     Confirmation,
     MembershipJob,
+    Standing,
     next_step,
 )
 from raft.membership import MembershipRefused, View, Why
@@ -60,6 +61,36 @@ def test_nothing_is_begun_without_a_live_majority_after_it() -> None:
     with pytest.raises(MembershipRefused) as refused:
         next_step(view(THREE, live=frozenset((1, 2))), Configuration((1, 3)), force=False, lag_max=1000)
     assert refused.value.why is Why.NO_QUORUM
+
+
+def test_who_is_a_member_by_a_disk_that_is_gone_leaves_first() -> None:
+    """What its successor answers counts for nothing (CL-105): the group would wait for it for ever."""
+    before, now = {1: b"1" * 16, 4: b"old" * 5 + b"4"}, {1: b"1" * 16, 4: b"new" * 5 + b"4"}
+    assert steps_to(FOUR.named(now), FOUR.named(before)) == [THREE, Configuration((1, 2, 3), (), (4,)), FOUR]
+    learning = Configuration((1, 2, 3), (), (4,))
+    assert next_step(view(learning.named(before)), learning.named(now), force=False, lag_max=1000) == THREE
+    for known in ({}, {1: b"1" * 16}, before):  # one that is not named is taken for whoever has its id
+        assert next_step(view(FOUR.named(known)), FOUR.named(before), force=False, lag_max=1000) is None
+    groups, job = cell(1), MembershipJob(1, FOUR.named(now), drops=False)
+    groups[0].raft.core.configuration = FOUR.named(before)
+    assert walk(job, groups) == [0]
+    assert not is_through(job, groups)
+
+
+def test_a_node_acts_only_on_a_change_that_was_just_seen_to_stand() -> None:
+    """One that lags in group 0 and leads another would bring that to where a change of long ago was bound for."""
+    job = MembershipJob(1, FOUR, drops=False)
+    assert not job.may_act(has_to=True)
+    slot = Standing(job)
+    assert job.is_asked and not job.may_act(has_to=True)
+    slot.answer(Unavailable("no_leader"))
+    assert not job.is_asked and not job.may_act(has_to=True)
+    Standing(job).answer(b"")
+    assert job.may_act(has_to=True)
+    assert not job.may_act(has_to=True)  # once for each answer
+    Standing(job).answer(b"")
+    assert not job.may_act(has_to=False)
+    assert not job.may_act(has_to=True)  # an answer of long ago says nothing of now
 
 
 @dataclass

@@ -32,7 +32,7 @@ from tests.simulation.slots import NODE_TIMEOUT_US
 from tests.simulation.world import SECOND, Broken, World
 
 HEALED_WITHIN_US: Final = 10 * SECOND  # G-D6
-HEALED_WITHOUT_PRE_VOTES_US: Final = 30 * SECOND  # no node runs so: one that cannot win spoils the terms of who could
+HEALED_WITHOUT_PRE_VOTES_US: Final = 60 * SECOND  # no node runs so: one that cannot win spoils the terms of who could
 AGREED_WITHIN_US: Final = 5 * SECOND
 FINAL_PHASE_US: Final = 60 * SECOND
 LATE_US: Final = 5 * SECOND  # G-M4
